@@ -1,0 +1,1 @@
+"""Data of ragassay."""

@@ -1,0 +1,446 @@
+"""Plug-ins: what each kind must offer, how one is found by name, and how it is built.
+
+A plug-in is a class, usually a frozen dataclass whose fields are its options. Built-ins and
+a user's own are found the same way: by an entry point of the group ``ragassay.<kind>``, or
+by ``"path/to/file.py:ClassName"`` with nothing installed. Loading is lazy; a name that two
+distributions claim, or an import that fails, is an error that says who is to blame.
+
+What ``ragassay show NAME`` prints comes from the class docstring (the options) and from the
+module docstring, whose paragraphs starting with ``Source:`` and ``Deviations:`` are the
+method's citation and its departures from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from ragassay.canon import digest, to_plain
+from ragassay.errors import BackendError, PluginError
+from ragassay.types import (
+    Dataset,
+    Generation,
+    Hit,
+    Knowledge,
+    Message,
+    Passage,
+    PoisonSet,
+    Query,
+    Request,
+    ScoreRecord,
+    Target,
+    Verdict,
+)
+
+Kind = Literal["attack", "dataset", "defense", "encoder", "generator", "retriever", "scorer"]
+KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+
+
+# ---------------------------------------------------------------- what each kind must offer
+
+
+class Tools(Protocol):
+    """What a defense may use. Every call is counted for the defense that makes it."""
+
+    rng: np.random.Generator
+
+    def ask(
+        self, prompts: Sequence[Sequence[Message]], *, max_tokens: int | None = None
+    ) -> list[str]:
+        """Ask the victim's model; one raw answer per prompt, in order.
+
+        ``max_tokens`` defaults to the experiment's setting. A failure of the back end raises
+        and fails the trial; it never becomes an empty answer.
+        """
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts with the experiment's encoder: shape ``(len(texts), d)``, unnormalized."""
+
+    def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
+        """Render the victim's own question-answering prompt over some hits.
+
+        The experiment's passage order and title setting are applied; hits are in rank order.
+        """
+
+    def passage_text(self, hit: Hit) -> str:
+        """The text of a passage as the victim sees it (with the title where so configured)."""
+
+    def ordered(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """Hits (given in rank order) in the experiment's prompt order."""
+
+
+class AttackerView(Protocol):
+    """What an attack sees: only what its :class:`Knowledge` declares; the rest raises."""
+
+    @property
+    def question(self) -> str:
+        """The exact question. Needs ``query="exact"``."""
+
+    @property
+    def correct_answers(self) -> tuple[str, ...]:
+        """The accepted correct answers. Needs ``correct_answer=True``."""
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """Texts published with the data set that argue for the attacker's answer."""
+
+    def ask_helper(
+        self,
+        prompts: Sequence[Sequence[Message]],
+        *,
+        max_tokens: int = 96,
+        temperature: float = 1.0,
+        sample_index: int = 0,
+    ) -> list[str]:
+        """Ask the attacker's own language model. Needs ``llm="helper"`` or more."""
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """Crafts the passages to inject for one target."""
+
+    knowledge: ClassVar[Knowledge]
+
+    def craft(self, target: Target, view: AttackerView, rng: np.random.Generator) -> PoisonSet:
+        """Write the poison. ``target.references`` is empty unless declared."""
+
+
+@runtime_checkable
+class Defense(Protocol):
+    """Decides what becomes of one retrieved context."""
+
+    def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
+        """Filter, answer or abstain. Must not use passage ids other than as keys."""
+
+
+@runtime_checkable
+class Fitted(Protocol):
+    """A detector that must be calibrated on clean contexts before it is used."""
+
+    def fit(self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools) -> Defense:
+        """Return a calibrated copy. The calibration queries are disjoint from the tested."""
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """A language model.
+
+    ``identity`` names everything that can change its output (weights digest, number type,
+    server model). ``gathers`` says how the runner calls it: true, requests of all workers
+    are gathered into one large call; false, every worker calls it on its own thread and it
+    bounds its concurrency itself.
+    """
+
+    @property
+    def identity(self) -> str: ...
+
+    @property
+    def gathers(self) -> bool: ...
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation | BackendError]:
+        """Answer each request, in order. A failed one is returned, not raised."""
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Turns texts into vectors."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def encode(
+        self, texts: Sequence[str], *, max_tokens: int | None = None
+    ) -> NDArray[np.float32]:
+        """Embed, shape ``(n, d)``, float32, unnormalized; ``max_tokens`` None: the model's."""
+
+
+@runtime_checkable
+class Index(Protocol):
+    """A searchable corpus. Ties break by (score descending, corpus before poison, id)."""
+
+    def search(self, queries: Sequence[Query], k: int) -> list[tuple[Hit, ...]]:
+        """Exact top-k of the clean corpus for each query."""
+
+    def poisoned(
+        self, queries: Sequence[Query], poison: Sequence[Passage], k: int
+    ) -> list[tuple[Hit, ...]]:
+        """Exact top-k of corpus and poison together; the corpus is not encoded again."""
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Builds an index over a corpus; ``identity`` names all that can change a ranking."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def index(
+        self,
+        corpus: Sequence[Passage],
+        *,
+        fingerprint: str,
+        cache_dir: Path,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Index:
+        """Index the corpus, or load what an earlier run left in ``cache_dir``."""
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Labels one answer."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def score(
+        self, *, trial_key: str, query: Query, target: Target, answer: str, declined: bool
+    ) -> ScoreRecord:
+        """Label an answer. ``declined``: the system abstained without asking the victim."""
+
+
+@runtime_checkable
+class DatasetReader(Protocol):
+    """Reads a data set from disk."""
+
+    def load(self) -> Dataset:
+        """Read and validate; every fault names file, line and value."""
+
+
+# ---------------------------------------------------------------------- find, build, describe
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plug-in class and where it came from. ``origin`` is part of every key."""
+
+    kind: Kind
+    name: str
+    cls: type
+    origin: str
+
+
+def names(kind: Kind) -> list[str]:
+    """List the registered names of a kind, sorted."""
+    return sorted(_registered(kind))
+
+
+def find(kind: Kind, name: str, *, folder: Path | None = None) -> Found:
+    """Find a plug-in by registered name or by ``file.py:Class``.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where relative files are looked for first; the current folder comes second.
+
+    Raises
+    ------
+    PluginError
+        The name is unknown (with a suggestion), claimed twice, or fails to load.
+    """
+    if ".py:" in name:
+        return _from_file(kind, name, folder)
+    points = _registered(kind)
+    if name not in points:
+        close = difflib.get_close_matches(name, points, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise PluginError(
+            f"unknown {kind} {name!r}{hint} Known: {', '.join(sorted(points)) or 'none'}. "
+            "A class of your own: 'path/to/file.py:ClassName'"
+        )
+    point = points[name]
+    owner = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown distribution"
+    try:
+        cls = point.load()
+    except Exception as error:  # whatever a foreign import raises becomes one clear line
+        raise PluginError(
+            f"{kind} {name!r} of {owner} cannot be loaded ({point.value}): {error}"
+        ) from error
+    if not isinstance(cls, type):
+        raise PluginError(f"{kind} {name!r} of {owner} is not a class: {point.value}")
+    version = str(getattr(cls, "version", "1"))
+    builtin = point.dist is not None and point.dist.name == "ragassay"
+    return Found(kind=kind, name=name, cls=cls, origin=version if builtin else owner)
+
+
+def build(found: Found, options: Mapping[str, Any]) -> Any:
+    """Build a plug-in from options, checked against the types of its dataclass fields.
+
+    Raises
+    ------
+    PluginError
+        An option is unknown, missing or of the wrong type, or the class refuses it.
+    """
+    label = f"{found.kind} {found.name!r}"
+    if not dataclasses.is_dataclass(found.cls):
+        if options:
+            raise PluginError(f"{label} takes no options, got {sorted(options)}")
+        return _call(found.cls, {}, label)
+    schema = _schema(found.cls)
+    fields = {f.name: f for f in dataclasses.fields(found.cls) if f.init}
+    checked = {}
+    for key, value in options.items():
+        if key not in fields:
+            close = difflib.get_close_matches(key, fields, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise PluginError(f"{label} has no option {key!r}{hint} It has: {', '.join(fields)}")
+        try:
+            checked[key] = TypeAdapter(schema[key]).validate_python(_tuples(value), strict=True)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise PluginError(f"{label}: option {key} = {value!r}: {reason}") from error
+    missing = [
+        name
+        for name, f in fields.items()
+        if name not in checked
+        and f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise PluginError(f"{label} needs the option {missing[0]!r}")
+    return _call(found.cls, checked, label)
+
+
+def identity(found: Found, instance: Any) -> str:
+    """Digest a built plug-in: its name, its origin and all its option values."""
+    options = {}
+    if dataclasses.is_dataclass(instance):
+        options = {
+            f.name: to_plain(getattr(instance, f.name))
+            for f in dataclasses.fields(instance)
+            if f.init and f.metadata.get("identity", True)
+        }
+    return f"{found.name}:{digest([found.kind, found.name, found.origin, options])[:16]}"
+
+
+def summary(cls: type) -> str:
+    """Return the first line of a plug-in's docstring."""
+    return (inspect.getdoc(cls) or "").split("\n", 1)[0]
+
+
+def describe(found: Found) -> dict[str, Any]:
+    """Collect what ``ragassay show`` prints: options, documentation, source, deviations."""
+    module = inspect.getdoc(inspect.getmodule(found.cls)) or ""
+    paragraphs = {
+        head: " ".join(part.split()[1:])
+        for part in module.split("\n\n")
+        for head in ("Source", "Deviations")
+        if part.startswith(head + ":")
+    }
+    options = []
+    if dataclasses.is_dataclass(found.cls):
+        for f in dataclasses.fields(found.cls):
+            if f.init:
+                required = (
+                    f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+                )
+                default = (
+                    None
+                    if required
+                    else f.default_factory()
+                    if f.default_factory is not dataclasses.MISSING
+                    else f.default
+                )
+                options.append(
+                    {
+                        "name": f.name,
+                        "type": _type_name(_schema(found.cls)[f.name]),
+                        "default": default,
+                        "required": required,
+                    }
+                )
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "summary": summary(found.cls),
+        "doc": inspect.getdoc(found.cls) or "",
+        "options": options,
+        "source": paragraphs.get("Source", ""),
+        "deviations": paragraphs.get("Deviations", ""),
+        "knowledge": getattr(found.cls, "knowledge", None),
+    }
+
+
+# --------------------------------------------------------------------------------- internals
+
+
+@functools.lru_cache(maxsize=1)
+def _all_points() -> dict[str, list[EntryPoint]]:
+    return {kind: list(entry_points(group=f"ragassay.{kind}")) for kind in KINDS}
+
+
+def _registered(kind: Kind) -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for point in _all_points()[kind]:
+        other = found.get(point.name)
+        if other is not None and other.value != point.value:
+            owners = [p.dist.name if p.dist else "?" for p in (other, point)]
+            raise PluginError(
+                f"{kind} {point.name!r} is registered twice: by {owners[0]} ({other.value}) and "
+                f"by {owners[1]} ({point.value}); uninstall one or rename it"
+            )
+        found[point.name] = point
+    return found
+
+
+def _from_file(kind: Kind, name: str, folder: Path | None) -> Found:
+    file, _, class_name = name.rpartition(":")
+    tried = [base / file for base in (folder, Path.cwd()) if base is not None]
+    path = next((p for p in tried if p.is_file()), None)
+    if path is None:
+        raise PluginError(f"{kind} {name!r}: no such file, tried {', '.join(map(str, tried))}")
+    source = path.read_bytes()
+    module_name = f"ragassay_user_{hashlib.sha256(source).hexdigest()[:12]}"
+    if module_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise PluginError(f"{kind} {name!r}: {path} cannot be imported as Python")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise PluginError(f"{kind} {name!r}: {path} fails to import: {error}") from error
+    cls = getattr(sys.modules[module_name], class_name, None)
+    if not isinstance(cls, type):
+        raise PluginError(f"{kind} {name!r}: {path} has no class {class_name!r}")
+    return Found(
+        kind=kind, name=class_name, cls=cls, origin=hashlib.sha256(source).hexdigest()[:16]
+    )
+
+
+def _schema(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def _call(cls: type, options: Mapping[str, Any], label: str) -> Any:
+    try:
+        return cls(**options)
+    except PluginError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"{label}: {error}") from error

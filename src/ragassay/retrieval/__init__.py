@@ -1,0 +1,1 @@
+"""Retrieval of ragassay."""

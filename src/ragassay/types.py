@@ -1,0 +1,272 @@
+"""Every value that flows through ragassay, frozen, with no behavior beyond small derivations.
+
+The flow is one way::
+
+    Target -> Attack.craft -> PoisonSet -> overlay -> Hits -> Defense.apply -> Verdict
+      -> prompt -> Request -> cache or Generator -> Generation -> TrialRecord
+      -> Scorer -> ScoreRecord -> statistics -> summary -> report
+
+Two rules are built into the shapes. A :class:`Passage` carries no origin: whether it is
+poison is known to the :class:`PoisonSet` ledger alone, which is joined after the defense
+has spoken. And an outcome that is not known is ``None``, never ``False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A text that can be retrieved. It does not say where it comes from."""
+
+    id: str
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A question. ``group`` is its injection group, the unit of cluster resampling."""
+
+    id: str
+    text: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What counts as right and what the attacker wants, for one query.
+
+    ``references`` are the accepted correct answers, ``wanted`` the attacker's answer followed
+    by its aliases (empty: untargeted), ``gold_ids`` the passages that support the truth.
+    """
+
+    query_id: str
+    references: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    gold_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A corpus with its questions, targets and released poison texts.
+
+    ``drafts`` holds, for a query id, the texts that are published with the data set to argue
+    for the attacker's answer (for PoisonedRAG: the part I, without the question prefix).
+    ``fingerprint`` is a digest of everything that can change a result.
+    """
+
+    name: str
+    fingerprint: str
+    corpus: tuple[Passage, ...]
+    queries: tuple[Query, ...]
+    targets: Mapping[str, Target]
+    drafts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metadata: Mapping[str, Mapping[str, Json]] = field(default_factory=dict)
+    has_qrels: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What an attack must know or control (methods: access table).
+
+    It is a contract, not a comment: the view that ``craft`` receives refuses everything
+    that is not declared here.
+    """
+
+    llm: Literal["none", "helper", "query", "internals"] = "none"
+    retriever: Literal["none", "query", "gradients"] = "none"
+    corpus: Literal["none", "partial", "contents"] = "none"
+    query: Literal["exact", "paraphrases", "none"] = "exact"
+    correct_answer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What something spent: counts, and seconds of wall time and accelerator time."""
+
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    encoder_forwards: int = 0
+    encoder_backwards: int = 0
+    seconds: float = 0.0
+    gpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoisonSet:
+    """The passages that one attacker injects for one query, in order of preference.
+
+    A budget of p injects the first p passages. ``details`` holds one mapping per passage
+    (trials, verified, words, ...).
+    """
+
+    attack: str
+    query_id: str
+    passages: tuple[Passage, ...]
+    knowledge: Knowledge
+    wanted: tuple[str, ...] = ()
+    attacker: str = ""
+    cost: Cost = Cost()
+    details: tuple[Mapping[str, Json], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
+    """A retrieved passage. ``rank`` starts at 1; a larger ``score`` is more similar."""
+
+    passage: Passage
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a defense decided about one context.
+
+    ``kept`` are the hits it lets through (rank order). With ``answer`` set, the defense has
+    answered itself; with ``abstain`` the system declines; otherwise the victim answers from
+    ``kept``. ``suspicion`` maps passage ids (or ``"context"``) to a score, larger = more
+    suspicious. ``trace`` keeps every intermediate result, raw.
+    """
+
+    kept: tuple[Hit, ...]
+    suspicion: Mapping[str, float] = field(default_factory=dict)
+    answer: str | None = None
+    abstain: bool = False
+    trace: Mapping[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One turn of a chat prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Decoding settings. Temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    max_tokens: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One question to a model. ``sample_index`` tells repeated draws apart."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    sample_index: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A model's raw output, unedited, and how it came about.
+
+    ``digest`` is the cache key (model identity, messages, sampling, sample index).
+    ``seconds`` is the wall time attributed to this request; 0 when it came from the cache.
+    """
+
+    text: str
+    finish: Literal["stop", "length", "unknown"] = "unknown"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    digest: str = ""
+    cached: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUsage:
+    """What a defense asked of the models, counted whether or not the cache answered."""
+
+    model_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    encoded_texts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSpec:
+    """Everything that can change the outcome of one trial; its digest is the trial's key.
+
+    ``budget`` 0 is clean retrieval, where ``attack`` is empty and ``poison`` the digest of
+    nothing, so that all attacks share their clean trials.
+    """
+
+    protocol: str
+    dataset: str
+    query_id: str
+    question: str
+    attack: str
+    budget: int
+    poison: str
+    retriever: str
+    defense: str
+    defense_label: str
+    prompt: str
+    generator: str
+    sampling: Sampling
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextEntry:
+    """A passage as it stood in a trial's context: id, score, origin by the ledger, kept."""
+
+    id: str
+    score: float
+    origin: Literal["corpus", "own", "foreign"]
+    gold: bool
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """One query, end to end. A trial whose ``status`` is ``"failed"`` has no outcome."""
+
+    key: str
+    spec: TrialSpec
+    status: Literal["done", "failed"]
+    context: tuple[ContextEntry, ...] = ()
+    answer: str | None = None
+    declined: bool = False
+    suspicion: Mapping[str, float] = field(default_factory=dict)
+    trace: Mapping[str, Json] = field(default_factory=dict)
+    usage: ToolUsage = ToolUsage()
+    generation: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A span of the answer that decided a label: ``answer[start:stop]``."""
+
+    label: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRecord:
+    """What a scorer says of one answer. ``None`` is "not scored" or "not applicable"."""
+
+    trial_key: str
+    scorer: str
+    version: str
+    target_positive: bool | None
+    correct: bool | None
+    abstained: bool | None
+    uncertain: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
