@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from ragassay import prompts
 from ragassay.canon import digest, to_plain
 from ragassay.errors import BackendError, PluginError
 from ragassay.types import (
@@ -276,8 +277,11 @@ def find(kind: Kind, name: str, *, folder: Path | None = None) -> Found:
     return Found(kind=kind, name=name, cls=cls, origin=version if builtin else owner)
 
 
-def build(found: Found, options: Mapping[str, Any]) -> Any:
+def build(found: Found, options: Mapping[str, Any], *, folder: Path | None = None) -> Any:
     """Build a plug-in from options, checked against the types of its dataclass fields.
+
+    An option called ``path``, ``prompt`` or ``*_prompt`` that names an existing file below
+    ``folder`` (where the experiment file lies) is resolved to it.
 
     Raises
     ------
@@ -299,6 +303,9 @@ def build(found: Found, options: Mapping[str, Any]) -> Any:
             raise PluginError(f"{label} has no option {key!r}{hint} It has: {', '.join(fields)}")
         try:
             checked[key] = TypeAdapter(schema[key]).validate_python(_tuples(value), strict=True)
+            if folder is not None and _names_a_file(key) and isinstance(value, str):
+                path = folder / value
+                checked[key] = str(path) if value and path.exists() else value
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise PluginError(f"{label}: option {key} = {value!r}: {reason}") from error
@@ -315,11 +322,15 @@ def build(found: Found, options: Mapping[str, Any]) -> Any:
 
 
 def identity(found: Found, instance: Any) -> str:
-    """Digest a built plug-in: its name, its origin and all its option values."""
+    """Digest a built plug-in: its name, its origin and all its option values.
+
+    A prompt counts by its text, not by its name; a field with metadata ``identity=False``
+    cannot change a result and does not count.
+    """
     options = {}
     if dataclasses.is_dataclass(instance):
         options = {
-            f.name: to_plain(getattr(instance, f.name))
+            f.name: _option_identity(f.name, getattr(instance, f.name))
             for f in dataclasses.fields(instance)
             if f.init and f.metadata.get("identity", True)
         }
@@ -421,6 +432,15 @@ def _from_file(kind: Kind, name: str, folder: Path | None) -> Found:
     return Found(
         kind=kind, name=class_name, cls=cls, origin=hashlib.sha256(source).hexdigest()[:16]
     )
+
+
+def _names_a_file(key: str) -> bool:
+    return key == "path" or key == "prompt" or key.endswith("_prompt")
+
+
+def _option_identity(name: str, value: Any) -> Any:
+    is_prompt = name == "prompt" or name.endswith("_prompt")
+    return prompts.load(value).digest if is_prompt and isinstance(value, str) else to_plain(value)
 
 
 def _schema(cls: type) -> dict[str, Any]:

@@ -1,0 +1,295 @@
+"""The command line: parses, calls the API, prints. No logic of its own lives here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ragassay import __version__
+from ragassay.errors import ConfigError, Interrupted, RagassayError
+
+app = typer.Typer(
+    name="ragassay",
+    help="Tells whether a RAG system, and a defense put into it, withstands poisoned evidence. "
+    "Start with: ragassay run examples/demo.toml",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Inspect data sets before a run.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+ExperimentPath = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting: --set retriever.k=10, or append to a list: "
+        "--set defense+=my_file.py:MyDefense. May be repeated.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        help="The run folder [default: runs/<name>-<digest of the settings>].",
+    ),
+]
+_console = Console()
+_errors = Console(stderr=True)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"ragassay {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
+    """Run an experiment, or finish one that was interrupted, and write its report.
+
+    The same command goes on where an interrupted run stopped. Exit code 0: done;
+    2: wrong experiment; 3: wrong data; 4: run folder; 5: models failed; 130: interrupted.
+    """
+    from ragassay.experiments.runner import run as run_experiment
+    from ragassay.experiments.setup import load_experiment
+    from ragassay.report.render import write_reports
+    from ragassay.terminal import Board
+
+    loaded = load_experiment(experiment, settings or ())
+    rules = loaded.file.scoring
+    with Board(_console, rules.headline or rules.rules[0].title) as board:
+        result = run_experiment(loaded, out=out, monitor=board.monitor)
+        board.monitor.stage("writing the report")
+        paths = write_reports(result.folder)
+    _print_tables(result.summary)
+    _console.print(
+        f"{result.trials_run} trials run, {result.trials_reused} reused; "
+        f"{result.model_calls} model calls, {result.encoded_texts} texts encoded; "
+        f"{result.seconds:.1f} s, of which {result.model_seconds:.1f} s in the model and "
+        f"{result.encoder_seconds:.1f} s in the encoder.",
+        highlight=False,
+    )
+    _console.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
+    """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
+    from ragassay.experiments.estimate import estimate
+    from ragassay.experiments.setup import load_experiment, set_up
+
+    setup = set_up(load_experiment(experiment, settings or ()))
+    result = estimate(setup, out)
+    typer.echo(json.dumps(setup.resolved(), indent=2, ensure_ascii=False))
+    table = Table(title="Model calls at most", title_justify="left")
+    table.add_column("defense")
+    table.add_column("calls", justify="right")
+    for defense, calls in result.calls.items():
+        table.add_row(escape(defense), f"{calls:,}")
+    table.add_row("together", f"{sum(result.calls.values()):,}", style="bold")
+    _console.print(table)
+    cells = ", ".join(f"{attack} p={budget}" for attack, budget in result.cells)
+    _console.print(
+        f"{result.trials} trials: {result.queries} questions x {len(result.calls)} defenses "
+        f"(with none) x (clean, {cells}); {result.done} are done in {result.folder}.\n"
+        "Equal prompts are asked once, so the calls that are made are fewer.",
+        highlight=False,
+        markup=False,
+    )
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead.")] = False,
+) -> None:
+    """Analyze a run folder again and write summary.json, report.md and report.html.
+
+    Needs no model: only the records in the folder are read.
+    """
+    from ragassay import canon
+    from ragassay.experiments.aligned import analyze
+    from ragassay.report.render import write_reports
+    from ragassay.store import RunFolder
+
+    summary = analyze(folder)
+    with RunFolder(folder).writer() as store:
+        store.write_text("summary.json", canon.dumps(summary) + "\n")
+        paths = write_reports(folder)
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    _print_tables(summary)
+    _console.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+
+
+@app.command("list")
+def list_plugins(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="attack, dataset, defense, encoder, generator, retriever or scorer; all if absent."
+        ),
+    ] = None,
+) -> None:
+    """List attacks, defenses, retrievers, generators, scorers and data sets, a line each."""
+    from ragassay import plugins
+
+    if kind is not None and kind.removesuffix("s") not in plugins.KINDS:
+        raise ConfigError(f"unknown kind {kind!r}; known: {', '.join(plugins.KINDS)}")
+    kinds = plugins.KINDS if kind is None else (cast(plugins.Kind, kind.removesuffix("s")),)
+    for each in kinds:
+        table = Table(title=each, title_justify="left", show_header=False, box=None)
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column()
+        for name in plugins.names(each):
+            table.add_row(name, escape(plugins.summary(plugins.find(each, name).cls)))
+        _console.print(table)
+        _console.print()
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str, typer.Argument(help="A plug-in's name, kind:name, or file.py:ClassName.")
+    ],
+) -> None:
+    """Show a plug-in: what it does, its options, its source, and how it deviates from it."""
+    from ragassay import plugins
+
+    found = _find_any(name)
+    for each in found:
+        about = plugins.describe(each)
+        _console.print(f"[bold]{each.kind} {escape(each.name)}[/bold]")
+        _console.print(about["doc"], markup=False, highlight=False)
+        for head in ("source", "deviations"):
+            if about[head]:
+                _console.print(f"\n{head.title()}: {about[head]}", markup=False, highlight=False)
+        if about["knowledge"] is not None:
+            _console.print(f"\nKnowledge: {about['knowledge']}", markup=False, highlight=False)
+        if about["options"]:
+            table = Table(title="Options", title_justify="left")
+            for column in ("option", "type", "default"):
+                table.add_column(column)
+            for option in about["options"]:
+                default = "required" if option["required"] else repr(option["default"])
+                table.add_row(option["name"], escape(option["type"]), escape(default))
+            _console.print(table)
+        _console.print()
+
+
+@app.command()
+def doctor(
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT.toml]", help="Check this experiment's back end [default: embedded]."
+        ),
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Check this machine: packages, models, cache; ask the back end twice whether it repeats."""
+    from ragassay.diagnosis import examine
+
+    failed = False
+    for finding in examine(experiment, settings or ()):
+        mark = {"ok": "ok  ", "warning": "WARN", "error": "FAIL"}[finding.level]
+        failed = failed or finding.level == "error"
+        _console.print(f"{mark}  {finding.text}", markup=False, highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+@data_app.command("check")
+def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
+    """Check the data set of an experiment: counts, duplicates, targets, poison texts."""
+    from ragassay.data.check import check
+    from ragassay.experiments.setup import load_dataset, load_experiment
+
+    dataset = load_dataset(load_experiment(experiment, settings or ()))
+    findings = check(dataset)
+    for finding in findings:
+        _console.print(
+            f"{finding.severity:8s}{finding.where}: {finding.message}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if any(finding.severity == "error" for finding in findings):
+        raise typer.Exit(3)
+
+
+def main() -> None:
+    """Run the command line; deliberate errors print one line and end with their exit code."""
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        app(standalone_mode=False)
+    except RagassayError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("stopped", Interrupted.exit_code)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except Exception as error:
+        show_usage = getattr(error, "format_message", None)
+        if show_usage is None:
+            raise
+        _fail(show_usage(), ConfigError.exit_code)
+
+
+def _stop(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(message: str, code: int) -> None:
+    _errors.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def _print_tables(summary: dict[str, Any]) -> None:
+    from ragassay.report.tables import finding, headline_table
+
+    _console.print(headline_table(summary))
+    _console.print(finding(summary), markup=False, highlight=False, style="bold")
+
+
+def _find_any(name: str) -> list[Any]:
+    from ragassay import plugins
+
+    kind, colon, rest = name.partition(":")
+    if colon and kind in plugins.KINDS:
+        return [plugins.find(cast(plugins.Kind, kind), rest)]
+    if ".py:" in name:
+        return [plugins.find("defense", name)]
+    found = [plugins.find(k, name) for k in plugins.KINDS if name in plugins.names(k)]
+    if found:
+        return found
+    import difflib
+
+    known = sorted({n for k in plugins.KINDS for n in plugins.names(k)})
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ConfigError(f"nothing is called {name!r}{hint} See: ragassay list")

@@ -1,0 +1,354 @@
+"""The aligned evaluation: four matched answers per query, and what a defense changes.
+
+Source: "Prevented is not protected" (Aligned RAG Evaluation), sections 2.1 and 4.
+
+T_sd is 1 where the answer under retrieval s (c clean, p poisoned) and defense d (0 off, 1 on)
+is target-positive; r_sd is its mean over the queries of a cell. P = share of queries with
+T_p0 = 1 and T_p1 = 0 (prevented), J the reverse (introduced), N = P - J = r_p0 - r_p1,
+H = r_c1 - r_c0, Gamma = N + H. A query with any of the four labels missing is dropped from
+that scorer's cell, and the number dropped stands beside every figure.
+
+The summary is a function of the run folder alone: the same records give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragassay.canon import rng_for, to_plain
+from ragassay.stats.intervals import COARSE_GROUPS, Interval, cluster_bootstrap, wilson
+from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
+from ragassay.store import RunFolder
+from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+
+CONDITIONS = ("c0", "c1", "p0", "p1")
+EFFECTS = ("P", "J", "N", "H", "Gamma")
+UNDEFENDED = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One (attack, budget, defense): what is compared with the undefended system."""
+
+    attack: str
+    budget: int
+    defense: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One query of a cell: its four trials in the order of :data:`CONDITIONS`."""
+
+    query: Query
+    trials: tuple[TrialRecord | None, ...]
+    scores: tuple[ScoreRecord | None, ...]
+
+
+def analyze(folder: str | Path) -> dict[str, Any]:
+    """Analyze a run folder.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A run folder, finished or not; trials that are missing count as dropped.
+
+    Returns
+    -------
+    dict
+        The summary, plain JSON values only (see the reference of ``summary.json``).
+
+    Raises
+    ------
+    StoreError
+        It is no run folder, or its records are damaged.
+    """
+    store = RunFolder(Path(folder))
+    resolved = store.read_json("resolved.json")
+    settings = resolved["experiment"]
+    trials = _by_place(store.trials().values())
+    scores = store.scores()
+    queries = store.queries()
+    pairs = sorted({(t.spec.attack, t.spec.budget) for t in trials.values() if t.spec.budget})
+    defenses = list(resolved["defenses"])
+    cells = [
+        Cell(attack=attack, budget=budget, defense=defense)
+        for attack, budget in pairs
+        for defense in defenses
+    ]
+    planned = len(queries) * len(defenses) * (1 + len(pairs))
+    done = sum(t.status == "done" for t in trials.values())
+    failed = sum(t.status == "failed" for t in trials.values())
+    judge = _Judge(settings["statistics"], settings["seed"])
+    rows = {cell: _rows(cell, trials, scores, queries) for cell in cells}
+    analyzed = [
+        judge.cell(cell, scorer, rows[cell](scorer))
+        for scorer in resolved["scorers"]
+        for cell in cells
+    ]
+    return {
+        "v": 1,
+        "protocol": resolved["protocol"],
+        "name": settings["name"],
+        "headline": resolved["headline"],
+        "scorers": list(resolved["scorers"]),
+        "attacks": sorted({attack for attack, _ in pairs}),
+        "defenses": [name for name in defenses if name != UNDEFENDED],
+        "dataset": resolved["dataset"],
+        "k": settings["retriever"]["k"],
+        "confidence": settings["statistics"]["confidence"],
+        "draws": settings["statistics"]["draws"],
+        "trials": {"planned": planned, "done": done, "failed": failed,
+                   "missing": planned - done - failed},
+        "errors": _errors(trials.values()),
+        "cells": analyzed,
+        "warnings": _warnings(queries, analyzed, resolved["headline"]),
+    }  # fmt: skip
+
+
+def _by_place(records: Any) -> dict[tuple[str, str, int, str], TrialRecord]:
+    return {
+        (r.spec.query_id, r.spec.attack, r.spec.budget, r.spec.defense_label): r for r in records
+    }
+
+
+def _rows(
+    cell: Cell,
+    trials: Mapping[tuple[str, str, int, str], TrialRecord],
+    scores: Mapping[tuple[str, str], ScoreRecord],
+    queries: Mapping[str, tuple[Query, Target]],
+) -> Callable[[str], list[Row]]:
+    places = (
+        ("", 0, UNDEFENDED),
+        ("", 0, cell.defense),
+        (cell.attack, cell.budget, UNDEFENDED),
+        (cell.attack, cell.budget, cell.defense),
+    )
+
+    def rows(scorer: str) -> list[Row]:
+        result = []
+        for query, _ in queries.values():
+            four = tuple(trials.get((query.id, *place)) for place in places)
+            labels = tuple(scores.get((t.key, scorer)) if t is not None else None for t in four)
+            result.append(Row(query=query, trials=four, scores=labels))
+        return result
+
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Turns the rows of a cell into figures, each with its interval and its denominator."""
+
+    statistics: Mapping[str, Any]
+    seed: int
+
+    def cell(self, cell: Cell, scorer: str, rows: Sequence[Row]) -> dict[str, Any]:
+        dropped: Counter[str] = Counter()
+        complete = []
+        for row in rows:
+            reason = _why_dropped(row)
+            if reason:
+                dropped[reason] += 1
+            else:
+                complete.append(row)
+        place = {
+            "scorer": scorer,
+            "attack": cell.attack,
+            "budget": cell.budget,
+            "defense": cell.defense,
+        }
+        shared = {
+            **place,
+            "n": len(complete),
+            "groups": len({row.query.group for row in complete}),
+            "dropped": {
+                reason: dropped[reason]
+                for reason in ("missing", "failed", "not_scored", "not_applicable")
+            },
+            "correct": self._condition_rates(rows, "correct"),
+            "abstained": self._condition_rates(rows, "abstained"),
+            "context": self._context(rows),
+            "cost": _cost(rows),
+        }
+        if not complete:
+            return {**shared, "estimable": False}
+        labels = [
+            np.array([bool(row.scores[i].target_positive) for row in complete])  # type: ignore[union-attr]
+            for i in range(4)
+        ]
+        four = four_conditions(*labels)
+        return {
+            **shared,
+            "estimable": True,
+            "rates": {
+                name: self._rate(int(label.sum()), len(complete))
+                for name, label in zip(CONDITIONS, labels, strict=True)
+            },
+            "effects": self._effects(place, four, labels, [row.query.group for row in complete]),
+            "prevented_share": self._rate(four.prevented, int(labels[2].sum())),
+            "transitions": to_plain(four.transitions),
+            "mcnemar": {
+                "poisoned": to_plain(mcnemar_exact(labels[2], labels[3])),
+                "clean": to_plain(mcnemar_exact(labels[0], labels[1])),
+            },
+            "hits_while_abstaining": {
+                name: sum(
+                    bool(row.scores[i].target_positive and row.scores[i].abstained)  # type: ignore[union-attr]
+                    for row in complete
+                )
+                for i, name in enumerate(CONDITIONS)
+            },
+        }
+
+    def _rate(self, count: int, n: int) -> dict[str, Any]:
+        interval = wilson(count, n, confidence=self.statistics["confidence"])
+        value = count / n if n else None
+        return {"count": count, "n": n, "value": value, **_bounds(interval)}
+
+    def _effects(
+        self,
+        place: Mapping[str, Any],
+        four: FourConditions,
+        labels: Sequence[Any],
+        groups: Sequence[str],
+    ) -> dict[str, Any]:
+        intervals = cluster_bootstrap(
+            contributions(*labels),
+            groups,
+            draws=self.statistics["draws"],
+            confidence=self.statistics["confidence"],
+            rng=rng_for(self.seed, "bootstrap", dict(place)),
+        )
+        p0, p1 = int(labels[2].sum()), int(labels[3].sum())
+        c0, c1 = int(labels[0].sum()), int(labels[1].sum())
+        counts = {
+            "P": four.prevented,
+            "J": four.introduced,
+            "N": p0 - p1,
+            "H": c1 - c0,
+            "Gamma": (p0 - p1) + (c1 - c0),
+        }
+        return {
+            name: {"count": counts[name], "value": counts[name] / four.n, **_bounds(interval)}
+            for name, interval in zip(EFFECTS, intervals, strict=True)
+        }
+
+    def _condition_rates(self, rows: Sequence[Row], label: str) -> dict[str, Any]:
+        rates = {}
+        for i, name in enumerate(CONDITIONS):
+            values = [getattr(row.scores[i], label) for row in rows if row.scores[i] is not None]
+            known = [value for value in values if value is not None]
+            rates[name] = self._rate(sum(known), len(known))
+        return rates
+
+    def _context(self, rows: Sequence[Row]) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for i, name in enumerate(CONDITIONS):
+            trials = [t for row in rows if (t := row.trials[i]) is not None and t.status == "done"]
+            result[name] = {
+                "n": len(trials),
+                "retrieved": _composition(trials, kept_only=False),
+                "kept": _composition(trials, kept_only=True),
+                "support_retrieved": _support(trials, kept_only=False),
+                "support_kept": _support(trials, kept_only=True),
+                "any_poison": self._rate(
+                    sum(any(e.origin != "corpus" for e in t.context) for t in trials), len(trials)
+                ),
+            }
+        return result
+
+
+def _why_dropped(row: Row) -> str:
+    if any(trial is None for trial in row.trials):
+        return "missing"
+    if any(trial is not None and trial.status == "failed" for trial in row.trials):
+        return "failed"
+    if any(score is None for score in row.scores):
+        return "not_scored"
+    labels = [score.target_positive for score in row.scores if score is not None]
+    if all(label is None for label in labels):
+        return "not_applicable"
+    return "not_scored" if any(label is None for label in labels) else ""
+
+
+def _bounds(interval: Interval | None) -> dict[str, float | None]:
+    if interval is None:
+        return {"low": None, "high": None}
+    return {"low": interval.low, "high": interval.high}
+
+
+def _composition(trials: Sequence[TrialRecord], *, kept_only: bool) -> dict[str, float | None]:
+    """Mean number of passages per context: all, own poison, foreign poison."""
+    if not trials:
+        return {"passages": None, "own": None, "foreign": None}
+    entries = [[e for e in t.context if e.kept or not kept_only] for t in trials]
+    n = len(trials)
+    return {
+        "passages": sum(map(len, entries)) / n,
+        "own": sum(e.origin == "own" for es in entries for e in es) / n,
+        "foreign": sum(e.origin == "foreign" for es in entries for e in es) / n,
+    }
+
+
+def _support(trials: Sequence[TrialRecord], *, kept_only: bool) -> dict[str, float | None]:
+    """Share of contexts that hold at least one supporting passage, and the mean number."""
+    if not trials:
+        return {"contexts_with": None, "passages": None}
+    counts = [sum(e.gold and (e.kept or not kept_only) for e in t.context) for t in trials]
+    return {
+        "contexts_with": sum(c > 0 for c in counts) / len(trials),
+        "passages": sum(counts) / len(trials),
+    }
+
+
+def _cost(rows: Sequence[Row]) -> dict[str, Any]:
+    """Mean model calls, tokens and embedded texts per query in each condition."""
+    cost: dict[str, Any] = {}
+    for i, name in enumerate(CONDITIONS):
+        usages = [
+            t.usage for row in rows if (t := row.trials[i]) is not None and t.status == "done"
+        ]
+        n = len(usages)
+        cost[name] = {
+            what: sum(getattr(usage, what) for usage in usages) / n if n else None
+            for what in ("model_calls", "input_tokens", "output_tokens", "encoded_texts")
+        }
+    return cost
+
+
+def _errors(trials: Any) -> list[dict[str, Any]]:
+    """The distinct errors of failed trials with their counts, most frequent first."""
+    counts = Counter(t.error for t in trials if t.status == "failed")
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{"error": error, "trials": count} for error, count in ordered[:20]]
+
+
+def _warnings(
+    queries: Mapping[str, tuple[Query, Target]], cells: Sequence[Mapping[str, Any]], headline: str
+) -> list[str]:
+    warnings = []
+    groups = len({query.group for query, _ in queries.values()})
+    if groups < 2:
+        warnings.append(
+            "All queries share one injection group: no interval can be given for P, J, N, H, Gamma."
+        )
+    elif groups < COARSE_GROUPS:
+        warnings.append(
+            f"Only {groups} injection groups: the cluster-bootstrap intervals are coarse."
+        )
+    for cell in cells:
+        hits = cell.get("hits_while_abstaining")
+        if hits and cell["defense"] == UNDEFENDED and hits["p0"]:
+            warnings.append(
+                f"Rule {cell['scorer']!r}, {cell['attack']} at p={cell['budget']}: {hits['p0']} "
+                "undefended target-positive answers are abstentions at the same time."
+            )
+    if not any(cell["estimable"] for cell in cells if cell["scorer"] == headline):
+        warnings.append("Nothing is estimable: no query has all four answers scored.")
+    return warnings

@@ -1,0 +1,188 @@
+"""The contexts of a run: clean and poisoned retrieval, and the clean ones to calibrate on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ragassay.canon import digest, rng_for
+from ragassay.errors import ConfigError
+from ragassay.experiments.poison import group_poison
+from ragassay.experiments.setup import Named, Setup, is_fitted
+from ragassay.matching import normalize_question
+from ragassay.plugins import Defense, Index, Tools
+from ragassay.types import Hit, PoisonSet, Query
+
+MIN_HELD_OUT = 100
+MIN_CALIBRATION = 10
+
+Context = tuple[Hit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contexts:
+    """Retrieved contexts and the ledger of origin.
+
+    ``clean`` maps a query id to its clean top-k, ``poisoned`` an (attack, budget, query id)
+    to the top-k of corpus and injected passages. ``poison`` holds, for (attack, budget,
+    query id), the digest of everything injected into the query's group. ``owner`` maps a
+    poison passage id to the query that it was written for.
+    """
+
+    clean: Mapping[str, Context]
+    poisoned: Mapping[tuple[str, int, str], Context]
+    poison: Mapping[tuple[str, int, str], str]
+    owner: Mapping[str, str]
+
+
+def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tuple[str, int]]:
+    """List the (attack, budget) pairs that the poison at hand can fill.
+
+    A budget that no query's poison reaches (a single-passage attack at budget 5) would repeat
+    a smaller one under another name, so it is left out.
+    """
+    cells = []
+    for attack in setup.attacks:
+        most = max(len(sets[attack.title, query.id].passages) for query in setup.evaluated)
+        budgets = [b for b in sorted(setup.experiment.file.budgets) if b <= most]
+        if not budgets:
+            raise ConfigError(
+                f"attack {attack.title!r} delivers at most {most} passages for a query, and no "
+                f"budget is that small: {list(setup.experiment.file.budgets)}"
+            )
+        cells += [(attack.title, budget) for budget in budgets]
+    return cells
+
+
+def retrieve(
+    setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
+) -> Contexts:
+    """Retrieve the clean and all poisoned contexts of the evaluated queries."""
+    queries = {query.id: query for query in setup.evaluated}
+    clean = dict(zip(queries, index.search(setup.evaluated, setup.k), strict=True))
+    poisoned: dict[tuple[str, int, str], Context] = {}
+    injected: dict[tuple[str, int, str], str] = {}
+    owner = {
+        passage.id: query_id for (_, query_id), s in sets.items() for passage in s.passages
+    }
+    for attack, budget in cells_of(setup, sets):
+        for members in group_poison(sets, setup, attack, budget).values():
+            passages = [passage for _, poison in members for passage in poison.passages]
+            content = digest(sorted([p.id, p.title, p.text] for p in passages))
+            ids = [query_id for query_id, _ in members]
+            found = index.poisoned([queries[i] for i in ids], passages, setup.k)
+            for query_id, hits in zip(ids, found, strict=True):
+                poisoned[attack, budget, query_id] = hits
+                injected[attack, budget, query_id] = content
+    return Contexts(clean=clean, poisoned=poisoned, poison=injected, owner=owner)
+
+
+def blind(hits: Sequence[Hit], *, salt: str, titles: bool) -> tuple[tuple[Hit, ...], dict[str, str]]:
+    """Replace ids by opaque digests, and hide titles that the victim does not see either.
+
+    Returns
+    -------
+    tuple
+        The hits as defenses see them, and the way back from opaque to real ids.
+    """
+    back: dict[str, str] = {}
+    masked = []
+    for hit in hits:
+        opaque = digest([salt, hit.passage.id])[:16]
+        back[opaque] = hit.passage.id
+        title = hit.passage.title if titles else ""
+        masked.append(replace(hit, passage=replace(hit.passage, id=opaque, title=title)))
+    return tuple(masked), back
+
+
+# ------------------------------------------------------------------------------- calibration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A defense ready for one injection group; ``identity`` covers its calibration."""
+
+    instance: Defense
+    identity: str
+
+
+def make_ready(
+    setup: Setup,
+    index: Index,
+    clean: Mapping[str, Context],
+    tools: Callable[[Query], Tools],
+) -> dict[tuple[str, str], Ready]:
+    """Calibrate what must be calibrated: (defense title, group) to a defense.
+
+    Calibration queries are disjoint from the tested ones by id and by normalized question.
+    """
+    groups = sorted({query.group for query in setup.evaluated})
+    ready: dict[tuple[str, str], Ready] = {}
+    fitted = [defense for defense in setup.defenses if is_fitted(defense.instance)]
+    for defense in setup.defenses:
+        if defense not in fitted:
+            for group in groups:
+                ready[defense.title, group] = Ready(
+                    instance=defense.instance, identity=defense.identity
+                )
+    if not fitted:
+        return ready
+    source, folds = _folds(setup, index, clean, groups)
+    for group, contexts in folds.items():
+        seen = digest([source, [query.id for query, _ in contexts]])[:16]
+        for defense in fitted:
+            instance: Any = defense.instance
+            ready[defense.title, group] = Ready(
+                instance=instance.fit(contexts, tools(contexts[0][0])),
+                identity=f"{defense.identity}:{seen}",
+            )
+    return ready
+
+
+def _folds(
+    setup: Setup, index: Index, clean: Mapping[str, Context], groups: Sequence[str]
+) -> tuple[str, dict[str, list[tuple[Query, Context]]]]:
+    settings = setup.experiment.file.calibration
+    tested = {query.id for query in setup.evaluated}
+    asked = {normalize_question(query.text) for query in setup.evaluated}
+    spare = [
+        query
+        for query in setup.dataset.queries
+        if query.id not in tested and normalize_question(query.text) not in asked
+    ]
+    source = settings.source
+    if source == "auto":
+        source = "held_out" if len(spare) >= MIN_HELD_OUT else "crossfit"
+    titles = setup.experiment.file.prompt.titles
+    if source == "held_out":
+        if len(spare) < MIN_CALIBRATION:
+            raise ConfigError(
+                f"calibration.source = 'held_out' needs at least {MIN_CALIBRATION} questions "
+                f"without a target, the data set has {len(spare)}; use 'crossfit'"
+            )
+        rng = rng_for(setup.experiment.file.seed, "calibration", setup.dataset.fingerprint)
+        chosen = sorted(rng.permutation(len(spare))[: settings.queries].tolist())
+        queries = [spare[i] for i in chosen]
+        hits = index.search(queries, setup.k)
+        contexts = [
+            (query, blind(found, salt=query.id, titles=titles)[0])
+            for query, found in zip(queries, hits, strict=True)
+        ]
+        return source, {group: contexts for group in groups}
+    folds = {}
+    for group in groups:
+        own = {normalize_question(q.text) for q in setup.evaluated if q.group == group}
+        others = [
+            (query, blind(clean[query.id], salt=query.id, titles=titles)[0])
+            for query in setup.evaluated
+            if query.group != group and normalize_question(query.text) not in own
+        ]
+        if len(others) < MIN_CALIBRATION:
+            raise ConfigError(
+                "the detectors cannot be calibrated: group "
+                f"{group!r} leaves {len(others)} clean questions in other groups, at least "
+                f"{MIN_CALIBRATION} are needed (more groups, or questions without a target)"
+            )
+        folds[group] = others
+    return source, folds

@@ -1,0 +1,244 @@
+"""From an experiment file to its parts: data set, plug-ins, identities, resolved settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ragassay import plugins, prompts
+from ragassay.canon import digest, to_plain
+from ragassay.config import ExperimentFile, GeneratorPart, Part, read
+from ragassay.errors import ConfigError
+from ragassay.plugins import Attack, Defense, Fitted, Generator, Retriever, Scorer
+from ragassay.types import Dataset, Query, Sampling
+
+PROTOCOL = "aligned/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """A validated experiment file. ``base`` is the folder that its paths are relative to."""
+
+    file: ExperimentFile
+    raw: bytes
+    base: Path
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A built plug-in with the name that tables show and the identity that keys hold."""
+
+    title: str
+    plugin: str
+    identity: str
+    instance: Any
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Every part of an experiment, built but not yet loaded (models load on first use)."""
+
+    experiment: Experiment
+    dataset: Dataset
+    evaluated: tuple[Query, ...]
+    retriever: Named
+    generator: Named
+    helper: Named
+    attacks: tuple[Named, ...]
+    defenses: tuple[Named, ...]
+    scorers: tuple[Named, ...]
+    template: prompts.Template
+
+    @property
+    def k(self) -> int:
+        """How many passages a context holds."""
+        return self.experiment.file.retriever.k
+
+    @property
+    def sampling(self) -> Sampling:
+        """The victim's decoding."""
+        part = self.experiment.file.generator
+        return Sampling(
+            temperature=part.temperature, top_p=part.top_p, max_tokens=part.max_tokens
+        )
+
+    @property
+    def prompt_identity(self) -> str:
+        """What the victim's prompt depends on beside question and passages."""
+        prompt = self.experiment.file.prompt
+        return f"{self.template.digest}:{prompt.order}:{'titles' if prompt.titles else 'text'}"
+
+    def resolved(self) -> dict[str, Any]:
+        """Everything that can change a result, with defaults; its digest names the run."""
+        file = self.experiment.file.model_dump(mode="json", exclude={"run"})
+        file["dataset"].pop("path", None)  # where the data lie is not what they are
+        return {
+            "v": 1,
+            "protocol": PROTOCOL,
+            "experiment": file,
+            "dataset": {
+                "name": self.dataset.name,
+                "fingerprint": self.dataset.fingerprint,
+                "passages": len(self.dataset.corpus),
+                "questions": len(self.dataset.queries),
+                "evaluated": len(self.evaluated),
+                "groups": len({query.group for query in self.evaluated}),
+                "has_qrels": self.dataset.has_qrels,
+            },
+            "retriever": self.retriever.identity,
+            "generator": self.generator.identity,
+            "prompt": self.prompt_identity,
+            "attacks": {part.title: part.identity for part in self.attacks},
+            "defenses": {part.title: part.identity for part in self.defenses},
+            "scorers": {part.title: part.identity for part in self.scorers},
+            "headline": self.headline,
+        }
+
+    @property
+    def headline(self) -> str:
+        """The scorer that leads the report: the one named, else the first."""
+        return self.experiment.file.scoring.headline or self.scorers[0].title
+
+    def run_folder(self, out: Path | None = None) -> Path:
+        """Where the run lies: as given, else ``runs/<name>-<digest of all settings>``."""
+        if out is not None:
+            return out
+        if self.experiment.file.run.folder:
+            return Path(self.experiment.file.run.folder)
+        name = self.experiment.file.name
+        return Path("runs") / f"{name}-{digest(to_plain(self.resolved()))[:8]}"
+
+
+def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read and validate an experiment file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A TOML file (see the reference of the experiment file).
+    overrides : sequence of str
+        Settings such as ``"retriever.k=10"`` or ``"defense+=my.py:KeepShort"``.
+
+    Raises
+    ------
+    ConfigError
+        The file is missing or wrong; the message is one line.
+    """
+    file, raw = read(Path(path), overrides)
+    return Experiment(
+        file=file, raw=raw, base=Path(path).resolve().parent, overrides=tuple(overrides)
+    )
+
+
+def load_dataset(experiment: Experiment) -> Dataset:
+    """Read the data set of an experiment.
+
+    Raises
+    ------
+    DataError
+        A file is wrong; the message names file, line and value.
+    """
+    part = experiment.file.dataset
+    found = plugins.find("dataset", part.plugin, folder=experiment.base)
+    dataset: Dataset = plugins.build(found, part.options, folder=experiment.base).load()
+    return dataset
+
+
+def set_up(experiment: Experiment) -> Setup:
+    """Read the data set and build every plug-in of an experiment.
+
+    Raises
+    ------
+    ConfigError
+        A plug-in or an option is wrong, or no question has an attacker's target.
+    DataError
+        The data set is wrong.
+    """
+    file, base = experiment.file, experiment.base
+    template = _template(file.prompt.template, base)
+    built = {
+        "attacks": [_named("attack", part, base, Attack) for part in file.attack],
+        "defenses": [
+            _named("defense", part, base, Defense)
+            for part in (Part(plugin="none"), *_without_none(file.defense))
+        ],
+        "scorers": [_named("scorer", part, base, Scorer) for part in file.scoring.rules],
+    }
+    retriever = _named("retriever", file.retriever, base, Retriever)
+    generator = _named("generator", file.generator, base, Generator)
+    helper = generator if file.helper is None else _named("generator", file.helper, base, Generator)
+    dataset = load_dataset(experiment)
+    evaluated = tuple(
+        query
+        for query in dataset.queries
+        if query.id in dataset.targets and dataset.targets[query.id].wanted
+    )
+    if not evaluated:
+        raise ConfigError(
+            f"no question of the data set {dataset.name!r} has an attacker's target; "
+            "name a file of targets ([dataset] targets = ...)"
+        )
+    return Setup(
+        experiment=experiment,
+        dataset=dataset,
+        evaluated=evaluated,
+        retriever=retriever,
+        generator=generator,
+        helper=helper,
+        attacks=tuple(built["attacks"]),
+        defenses=tuple(built["defenses"]),
+        scorers=tuple(built["scorers"]),
+        template=template,
+    )
+
+
+def is_fitted(instance: Any) -> bool:
+    """Tell whether a defense must be calibrated before it is used."""
+    return isinstance(instance, Fitted)
+
+
+def _without_none(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.plugin != "none"]
+
+
+def _template(name: str, base: Path) -> prompts.Template:
+    path = base / name
+    template = prompts.load(str(path) if path.is_file() else name)
+    wrong = template.slots ^ {"contexts", "question"}
+    if wrong:
+        raise ConfigError(
+            f"prompt.template {name!r} must have the slots {{{{contexts}}}} and {{{{question}}}}; "
+            f"missing or unknown: {sorted(wrong)}"
+        )
+    return template
+
+
+def _named(kind: plugins.Kind, part: Part, base: Path, protocol: type) -> Named:
+    found = plugins.find(kind, part.plugin, folder=base)
+    options = part.options
+    instance = plugins.build(found, options, folder=base)
+    if not isinstance(instance, protocol):
+        raise plugins.PluginError(
+            f"{kind} {part.plugin!r} lacks a method that a {kind} must offer "
+            f"({', '.join(_members(protocol))})"
+        )
+    own = getattr(instance, "identity", None)
+    return Named(
+        title=part.title,
+        plugin=found.name,
+        identity=own if isinstance(own, str) else plugins.identity(found, instance),
+        instance=instance,
+        options=options,
+    )
+
+
+def _members(protocol: type) -> list[str]:
+    return sorted(
+        name
+        for name in {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+        if not name.startswith("_")
+    )

@@ -1,0 +1,204 @@
+"""One trial: one query, one context, one defense, end to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragassay import canon
+from ragassay.canon import rng_for
+from ragassay.config import PromptPart
+from ragassay.errors import BackendError, ConfigError
+from ragassay.experiments.context import Context, blind
+from ragassay.experiments.poison import Asks
+from ragassay.plugins import Defense
+from ragassay.prompts import Template
+from ragassay.types import (
+    ContextEntry,
+    Generation,
+    Hit,
+    Message,
+    Query,
+    Request,
+    Sampling,
+    ToolUsage,
+    TrialRecord,
+    TrialSpec,
+    Verdict,
+)
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A trial to run: its spec and key, the context, the ledger's view of it, the defense."""
+
+    key: str
+    spec: TrialSpec
+    query: Query
+    context: Context
+    owner: Mapping[str, str]
+    gold: frozenset[str]
+    defense: Defense
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What all trials of a run share: the models and the victim's prompt."""
+
+    model: Asks
+    embed: Embed
+    template: Template
+    prompt: PromptPart
+    sampling: Sampling
+    seed: int
+
+    def tools(self, query: Query, key: str) -> DefenseTools:
+        """Make the tools for one trial."""
+        return DefenseTools(self, query, key)
+
+
+class DefenseTools:
+    """The tools of one trial; every call is counted, whether or not the cache answers it."""
+
+    def __init__(self, bench: Bench, query: Query, key: str) -> None:
+        self._bench = bench
+        self._query = query
+        self.rng = rng_for(bench.seed, "defense", key)
+        self.usage = ToolUsage()
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation]:
+        """Ask the model and count."""
+        answers = self._bench.model.ask(requests)
+        self.usage = replace(
+            self.usage,
+            model_calls=self.usage.model_calls + len(answers),
+            input_tokens=self.usage.input_tokens + sum(a.input_tokens for a in answers),
+            output_tokens=self.usage.output_tokens + sum(a.output_tokens for a in answers),
+        )
+        return answers
+
+    def ask(
+        self, prompts: Sequence[Sequence[Message]], *, max_tokens: int | None = None
+    ) -> list[str]:
+        """Ask the victim's model; see :class:`ragassay.plugins.Tools`."""
+        sampling = self._bench.sampling
+        if max_tokens is not None:
+            sampling = replace(sampling, max_tokens=max_tokens)
+        requests = [Request(messages=tuple(prompt), sampling=sampling) for prompt in prompts]
+        return [answer.text for answer in self.generate(requests)]
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts with the experiment's encoder, shape ``(len(texts), d)``."""
+        self.usage = replace(self.usage, encoded_texts=self.usage.encoded_texts + len(texts))
+        return self._bench.embed(texts)
+
+    def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
+        """Render the victim's own prompt."""
+        contexts = "\n".join(self.passage_text(hit) for hit in self.ordered(hits))
+        return self._bench.template.render({"contexts": contexts, "question": query.text})
+
+    def passage_text(self, hit: Hit) -> str:
+        """The text of a passage as the victim sees it."""
+        passage = hit.passage
+        with_title = self._bench.prompt.titles and passage.title
+        return f"{passage.title}\n{passage.text}" if with_title else passage.text
+
+    def ordered(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """Hits in the experiment's prompt order."""
+        order = self._bench.prompt.order
+        if order == "reverse":
+            return tuple(reversed(hits))
+        if order == "shuffle":
+            rng = rng_for(self._bench.seed, "order", self._query.id)
+            rank_of = rng.permutation(max((hit.rank for hit in hits), default=0))
+            return tuple(sorted(hits, key=lambda hit: int(rank_of[hit.rank - 1])))
+        return tuple(hits)
+
+
+def run_trial(job: Job, bench: Bench) -> TrialRecord:
+    """Run one trial. A back end that fails gives a failed record, never an outcome.
+
+    Raises
+    ------
+    ConfigError
+        The defense broke its contract (kept a passage it was not given, and the like).
+    """
+    start = time.perf_counter()
+    tools = bench.tools(job.query, job.key)
+    hits, back = blind(job.context, salt=job.key, titles=bench.prompt.titles)
+    try:
+        verdict = job.defense.apply(job.query, hits, tools)
+        _check(verdict, hits, job.spec.defense_label)
+        answer, generation = _answer(job, verdict, tools)
+    except BackendError as error:
+        return TrialRecord(
+            key=job.key,
+            spec=job.spec,
+            status="failed",
+            error=str(error),
+            seconds=round(time.perf_counter() - start, 6),
+        )
+    kept = {back[hit.passage.id] for hit in verdict.kept}
+    return TrialRecord(
+        key=job.key,
+        spec=job.spec,
+        status="done",
+        context=tuple(
+            ContextEntry(
+                id=hit.passage.id,
+                score=hit.score,
+                origin=_origin(hit.passage.id, job),
+                gold=hit.passage.id in job.gold,
+                kept=hit.passage.id in kept,
+            )
+            for hit in job.context
+        ),
+        answer=answer,
+        declined=verdict.abstain,
+        suspicion={back.get(key, key): value for key, value in verdict.suspicion.items()},
+        trace=verdict.trace,
+        usage=tools.usage,
+        generation=generation,
+        seconds=round(time.perf_counter() - start, 6),
+    )
+
+
+def _answer(job: Job, verdict: Verdict, tools: DefenseTools) -> tuple[str, str]:
+    if verdict.abstain:
+        return "", ""
+    if verdict.answer is not None:
+        return verdict.answer, ""
+    request = Request(
+        messages=tools.answer_prompt(job.query, verdict.kept), sampling=job.spec.sampling
+    )
+    generation = tools.generate([request])[0]
+    return generation.text, generation.digest
+
+
+def _origin(passage_id: str, job: Job) -> str:
+    owner = job.owner.get(passage_id)
+    if owner is None:
+        return "corpus"
+    return "own" if owner == job.query.id else "foreign"
+
+
+def _check(verdict: Verdict, hits: Sequence[Hit], label: str) -> None:
+    given = [hit.passage.id for hit in hits]
+    kept = [hit.passage.id for hit in verdict.kept]
+    unknown = sorted((set(kept) | set(verdict.suspicion)) - set(given) - {"context"})
+    if unknown:
+        raise ConfigError(f"defense {label!r} names passages that it was not given: {unknown[0]}")
+    if len(set(kept)) != len(kept):
+        raise ConfigError(f"defense {label!r} keeps a passage twice")
+    if verdict.abstain and verdict.answer is not None:
+        raise ConfigError(f"defense {label!r} both answers and abstains")
+    try:
+        canon.dumps(verdict.trace)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"defense {label!r}: its trace is not plain JSON: {error}") from error
