@@ -169,9 +169,7 @@ def list_plugins(
 
 @app.command()
 def show(
-    name: Annotated[
-        str, typer.Argument(help="A plug-in's name, kind:name, or file.py:ClassName.")
-    ],
+    name: Annotated[str, typer.Argument(help="A plug-in's name, kind:name, or file.py:ClassName.")],
 ) -> None:
     """Show a plug-in: what it does, its options, its source, and how it deviates from it."""
     from ragassay import plugins
@@ -202,7 +200,8 @@ def doctor(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[EXPERIMENT.toml]", help="Check this experiment's back end [default: embedded]."
+            metavar="[EXPERIMENT.toml]",
+            help="Check this experiment's back end [default: embedded].",
         ),
     ] = None,
     settings: Settings = None,

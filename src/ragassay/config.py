@@ -56,6 +56,7 @@ Parts = Annotated[tuple[PartField, ...], BeforeValidator(_as_parts)]
 class RetrieverPart(Part):
     """The retriever, and how many passages it hands over."""
 
+    plugin: str = "dense"
     k: Annotated[int, Field(ge=1, le=200)] = 5
 
 
@@ -133,7 +134,7 @@ class ExperimentFile(_Strict):
         5,
     )
     dataset: PartField
-    retriever: RetrieverPart = RetrieverPart(plugin="dense")
+    retriever: RetrieverPart = RetrieverPart()
     generator: GeneratorPart
     helper: GeneratorPart | None = None
     prompt: PromptPart = PromptPart()
@@ -228,12 +229,14 @@ def _explain(error: ValidationError) -> str:
 
 
 def _known_keys(parent: str) -> list[str]:
-    model: Any = ExperimentFile
+    model: type[BaseModel] = ExperimentFile
     for part in filter(None, parent.split(".")):
-        field = model.model_fields.get(part) if isinstance(model, type) else None
-        model = field.annotation if field else None
-    is_model = isinstance(model, type) and issubclass(model, BaseModel)
-    return sorted(model.model_fields) if is_model else []
+        field = model.model_fields.get(part)
+        inner = field.annotation if field else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return sorted(model.model_fields)
 
 
 def _override(tree: dict[str, Any], override: str) -> None:

@@ -147,10 +147,12 @@ class Generator(Protocol):
     """
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """Everything that can change an output."""
 
     @property
-    def gathers(self) -> bool: ...
+    def gathers(self) -> bool:
+        """Whether the runner gathers the requests of all workers."""
 
     def generate(self, requests: Sequence[Request]) -> list[Generation | BackendError]:
         """Answer each request, in order. A failed one is returned, not raised."""
@@ -161,11 +163,10 @@ class Encoder(Protocol):
     """Turns texts into vectors."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """Everything that can change a result."""
 
-    def encode(
-        self, texts: Sequence[str], *, max_tokens: int | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
         """Embed, shape ``(n, d)``, float32, unnormalized; ``max_tokens`` None: the model's."""
 
 
@@ -187,7 +188,8 @@ class Retriever(Protocol):
     """Builds an index over a corpus; ``identity`` names all that can change a ranking."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """Everything that can change a result."""
 
     def index(
         self,
@@ -205,7 +207,8 @@ class Scorer(Protocol):
     """Labels one answer."""
 
     @property
-    def identity(self) -> str: ...
+    def identity(self) -> str:
+        """Everything that can change a result."""
 
     def score(
         self, *, trial_key: str, query: Query, target: Target, answer: str, declined: bool

@@ -80,7 +80,9 @@ class Board:
     def _render(self) -> Group:
         cells = sorted({cell for _, cell in self._scored}, key=lambda c: (c != "clean", c))
         defenses = list(dict.fromkeys(defense for defense, _ in self._scored))
-        table = Table(title=f"target-positive so far, rule '{self._headline}'", title_justify="left")
+        table = Table(
+            title=f"target-positive so far, rule '{self._headline}'", title_justify="left"
+        )
         table.add_column("defense")
         for cell in cells:
             table.add_column(cell, justify="right")

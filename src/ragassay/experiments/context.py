@@ -9,7 +9,7 @@ from typing import Any
 from ragassay.canon import digest, rng_for
 from ragassay.errors import ConfigError
 from ragassay.experiments.poison import group_poison
-from ragassay.experiments.setup import Named, Setup, is_fitted
+from ragassay.experiments.setup import Setup, is_fitted
 from ragassay.matching import normalize_question
 from ragassay.plugins import Defense, Index, Tools
 from ragassay.types import Hit, PoisonSet, Query
@@ -55,17 +55,13 @@ def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tu
     return cells
 
 
-def retrieve(
-    setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
-) -> Contexts:
+def retrieve(setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet]) -> Contexts:
     """Retrieve the clean and all poisoned contexts of the evaluated queries."""
     queries = {query.id: query for query in setup.evaluated}
     clean = dict(zip(queries, index.search(setup.evaluated, setup.k), strict=True))
     poisoned: dict[tuple[str, int, str], Context] = {}
     injected: dict[tuple[str, int, str], str] = {}
-    owner = {
-        passage.id: query_id for (_, query_id), s in sets.items() for passage in s.passages
-    }
+    owner = {passage.id: query_id for (_, query_id), s in sets.items() for passage in s.passages}
     for attack, budget in cells_of(setup, sets):
         for members in group_poison(sets, setup, attack, budget).values():
             passages = [passage for _, poison in members for passage in poison.passages]
@@ -78,7 +74,9 @@ def retrieve(
     return Contexts(clean=clean, poisoned=poisoned, poison=injected, owner=owner)
 
 
-def blind(hits: Sequence[Hit], *, salt: str, titles: bool) -> tuple[tuple[Hit, ...], dict[str, str]]:
+def blind(
+    hits: Sequence[Hit], *, salt: str, titles: bool
+) -> tuple[tuple[Hit, ...], dict[str, str]]:
     """Replace ids by opaque digests, and hide titles that the victim does not see either.
 
     Returns
@@ -169,7 +167,7 @@ def _folds(
             (query, blind(found, salt=query.id, titles=titles)[0])
             for query, found in zip(queries, hits, strict=True)
         ]
-        return source, {group: contexts for group in groups}
+        return source, dict.fromkeys(groups, contexts)
     folds = {}
     for group in groups:
         own = {normalize_question(q.text) for q in setup.evaluated if q.group == group}

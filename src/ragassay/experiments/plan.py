@@ -14,9 +14,7 @@ from ragassay.types import Query, TrialSpec
 CLEAN = ("", 0)
 
 
-def jobs_of(
-    setup: Setup, contexts: Contexts, ready: Mapping[tuple[str, str], Ready]
-) -> list[Job]:
+def jobs_of(setup: Setup, contexts: Contexts, ready: Mapping[tuple[str, str], Ready]) -> list[Job]:
     """List every trial of the run, the undefended ones first.
 
     For each query and defense there is one clean trial and one for each (attack, budget):
@@ -28,9 +26,7 @@ def jobs_of(
     for defense in setup.defenses:
         for attack, budget in cells:
             for query in setup.evaluated:
-                jobs.append(
-                    _job(setup, contexts, query, (attack, budget), defense.title, ready)
-                )
+                jobs.append(_job(setup, contexts, query, (attack, budget), defense.title, ready))
     return jobs
 
 

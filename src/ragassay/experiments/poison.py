@@ -27,7 +27,8 @@ from ragassay.types import (
 class Asks(Protocol):
     """What is needed of a model client."""
 
-    def ask(self, requests: Sequence[Request]) -> list[Generation]: ...
+    def ask(self, requests: Sequence[Request]) -> list[Generation]:
+        """Answer each request, in order, or raise."""
 
 
 class View:
@@ -53,8 +54,9 @@ class View:
     def question(self) -> str:
         """The exact question."""
         if self._knowledge.query != "exact":
-            raise KnowledgeError("the attack reads the exact question but declares query="
-                                 f"{self._knowledge.query!r}")
+            raise KnowledgeError(
+                f"the attack reads the exact question but declares query={self._knowledge.query!r}"
+            )
         return self._question
 
     @property
@@ -149,9 +151,7 @@ def group_poison(
     return groups
 
 
-def _craft(
-    setup: Setup, attack: Named, query_id: str, question: str, helper: Asks
-) -> PoisonSet:
+def _craft(setup: Setup, attack: Named, query_id: str, question: str, helper: Asks) -> PoisonSet:
     instance: Attack = attack.instance
     target = setup.dataset.targets[query_id]
     view = View(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragassay import plugins, prompts
 from ragassay.canon import digest, to_plain
-from ragassay.config import ExperimentFile, GeneratorPart, Part, read
+from ragassay.config import ExperimentFile, Part, read
 from ragassay.errors import ConfigError
 from ragassay.plugins import Attack, Defense, Fitted, Generator, Retriever, Scorer
 from ragassay.types import Dataset, Query, Sampling
@@ -62,9 +62,7 @@ class Setup:
     def sampling(self) -> Sampling:
         """The victim's decoding."""
         part = self.experiment.file.generator
-        return Sampling(
-            temperature=part.temperature, top_p=part.top_p, max_tokens=part.max_tokens
-        )
+        return Sampling(temperature=part.temperature, top_p=part.top_p, max_tokens=part.max_tokens)
 
     @property
     def prompt_identity(self) -> str:
