@@ -56,7 +56,12 @@ _errors = Console(stderr=True)
 @app.callback(invoke_without_command=True)
 def _root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log everything, with the trace of every error.")
+    ] = False,
 ) -> None:
+    if debug:
+        logging.getLogger("ragassay").setLevel(logging.DEBUG)
     if version:
         typer.echo(f"ragassay {__version__}")
         raise typer.Exit

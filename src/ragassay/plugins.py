@@ -302,7 +302,7 @@ def build(found: Found, options: Mapping[str, Any], *, folder: Path | None = Non
     for key, value in options.items():
         if key not in fields:
             close = difflib.get_close_matches(key, fields, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else "."
             raise PluginError(f"{label} has no option {key!r}{hint} It has: {', '.join(fields)}")
         try:
             checked[key] = TypeAdapter(schema[key]).validate_python(_tuples(value), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ragassay import canon
 from ragassay.canon import rng_for
 from ragassay.config import PromptPart
-from ragassay.errors import BackendError, ConfigError
+from ragassay.errors import BackendError, ConfigError, PluginError, RagassayError
 from ragassay.experiments.context import Context, blind
 from ragassay.experiments.poison import Asks
 from ragassay.plugins import Defense
@@ -30,6 +31,8 @@ from ragassay.types import (
     TrialSpec,
     Verdict,
 )
+
+_LOG = logging.getLogger(__name__)
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
@@ -128,6 +131,9 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
     ------
     ConfigError
         The defense broke its contract (kept a passage it was not given, and the like).
+    PluginError
+        The defense raised something that is not ours: a fault in it, which must not pass for
+        an outcome.
     """
     start = time.perf_counter()
     tools = bench.tools(job.query, job.key)
@@ -144,6 +150,14 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
             error=str(error),
             seconds=round(time.perf_counter() - start, 6),
         )
+    except RagassayError:
+        raise
+    except Exception as error:
+        _LOG.debug("defense %s failed", job.spec.defense_label, exc_info=True)
+        raise PluginError(
+            f"defense {job.spec.defense_label!r} raised {type(error).__name__} on question "
+            f"{job.query.id!r}: {error}"
+        ) from error
     kept = {back[hit.passage.id] for hit in verdict.kept}
     return TrialRecord(
         key=job.key,
