@@ -18,6 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ragassay.errors import ConfigError
 
 
+MAX_K = 200  # passages of one context
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -57,7 +60,7 @@ class RetrieverPart(Part):
     """The retriever, and how many passages it hands over."""
 
     plugin: str = "dense"
-    k: Annotated[int, Field(ge=1, le=200)] = 5
+    k: Annotated[int, Field(ge=1, le=MAX_K)] = 5
 
 
 class GeneratorPart(Part):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ragassay import canon
 from ragassay.canon import rng_for
-from ragassay.config import PromptPart
+from ragassay.config import MAX_K, PromptPart
 from ragassay.errors import BackendError, ConfigError, PluginError, RagassayError
 from ragassay.experiments.context import Context, blind
 from ragassay.experiments.poison import Asks
@@ -119,8 +119,8 @@ class DefenseTools:
             return tuple(reversed(hits))
         if order == "shuffle":
             rng = rng_for(self._bench.seed, "order", self._query.id)
-            rank_of = rng.permutation(max((hit.rank for hit in hits), default=0))
-            return tuple(sorted(hits, key=lambda hit: int(rank_of[hit.rank - 1])))
+            place_of = rng.permutation(MAX_K)  # of fixed size: a filtered context keeps its order
+            return tuple(sorted(hits, key=lambda hit: int(place_of[hit.rank - 1])))
         return tuple(hits)
 
 

@@ -1,0 +1,417 @@
+"""Chat models behind any OpenAI-compatible server: OpenAI, vLLM, Ollama, llama.cpp, gateways.
+
+The SDK's own retries are off. Ours wait 0.5 s, 1 s, 2 s, ... (at most 30 s, at most a quarter
+more by a jitter that derives from the request), or as long as the server's ``Retry-After``
+asks, after HTTP 408, 409, 429 and 5xx, time-outs and broken connections. Anything else fails
+at once. A failure is always a BackendError and never an empty text: a reply without choices
+or without content is a failure, too.
+
+Deviations: prompts go out as valid Unicode; a lone surrogate becomes U+FFFD. The server's
+sampling is only as repeatable as the server makes it; ``ragassay doctor`` measures it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from ragassay.canon import digest
+from ragassay.errors import BackendError, BackendUnavailable, ConfigError
+from ragassay.types import Generation, Message, Request
+
+_OPENAI = "https://api.openai.com/v1"
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 30.0
+_RETRIED = frozenset({408, 409, 429})
+
+
+class _Connection:
+    """What a server plug-in holds while the process lives: client, pool, running calls."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.client: Any = None
+        self.pool: ThreadPoolExecutor | None = None
+        self.running: set[threading.Event] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """One attempt that failed; ``wait`` is what the server asked for, in seconds."""
+
+    error: BackendError
+    again: bool = False
+    wait: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIServer:
+    """A chat model on any OpenAI-compatible server.
+
+    Parameters
+    ----------
+    model : str
+        The model's name on the server.
+    base_url : str
+        For example ``http://localhost:8000/v1``; empty: OpenAI.
+    api_key_env : str
+        The *name* of the environment variable that holds the key. With a ``base_url`` the
+        variable may be absent, for servers that need no key; where it is set, its value is
+        sent to that server.
+    concurrency : int
+        Requests in flight at most, over all threads.
+    timeout_seconds : float
+        How long the server may be silent.
+    retries : int
+        Further attempts after the first.
+    patience_seconds : float
+        How long a server that cannot be reached is tried, and the longest ``Retry-After``
+        that is waited for.
+    seed : int, optional
+        Sent along; with a temperature above 0 the sample index is added, so that repeated
+        draws differ.
+    system_as_user : bool
+        Put the system text in front of the first user turn, for models without that role.
+    max_tokens_field : {"max_tokens", "max_completion_tokens"}
+        What the server calls the limit; newer OpenAI models want the second.
+    served_as : str
+        Names the model in cache keys in place of ``model@host``, so that replicas on several
+        hosts, or one that moved, share their answers.
+    """
+
+    model: str
+    base_url: str = ""
+    api_key_env: str = "OPENAI_API_KEY"
+    concurrency: int = field(default=8, metadata={"identity": False})
+    timeout_seconds: float = field(default=120.0, metadata={"identity": False})
+    retries: int = field(default=6, metadata={"identity": False})
+    patience_seconds: float = field(default=60.0, metadata={"identity": False})
+    seed: int | None = None
+    system_as_user: bool = False
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    served_as: str = ""
+    _connection: _Connection = field(
+        init=False, repr=False, compare=False, default_factory=_Connection
+    )
+
+    version: ClassVar[str] = "1"
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError("openai: model must be the model's name on the server, got ''")
+        self._check_numbers()
+        if self.base_url:
+            self._check_url()
+        elif not os.environ.get(self.api_key_env):
+            raise ConfigError(
+                f"openai: the environment variable {self.api_key_env} is not set; it must hold "
+                "the API key (or set base_url for a server of your own)"
+            )
+
+    @property
+    def identity(self) -> str:
+        """Model and host (or ``served_as``), and the options that can change an output."""
+        name = self.served_as or f"{self.model}@{self._host}"
+        extras = [
+            "" if self.seed is None else f"seed={self.seed}",
+            "system_as_user" if self.system_as_user else "",
+            "" if self.max_tokens_field == "max_tokens" else self.max_tokens_field,
+        ]
+        return ";".join([f"openai:{name}", *filter(None, extras)])
+
+    @property
+    def gathers(self) -> bool:
+        """False: every worker calls on its own thread, and the pool bounds concurrency."""
+        return False
+
+    def generate(self, requests: Sequence[Request]) -> list[Generation | BackendError]:
+        """Answer each request, in order; a failed one is returned, not raised."""
+        answers = dict(self.generate_iter(requests))
+        return [answers[position] for position in range(len(requests))]
+
+    def generate_iter(
+        self, requests: Sequence[Request]
+    ) -> Iterator[tuple[int, Generation | BackendError]]:
+        """Yield ``(position, answer)`` as answers come. Closing it gives up the rest."""
+        canceled = threading.Event()
+        connection = self._connection
+        with connection.lock:
+            connection.running.add(canceled)
+            if connection.pool is None:
+                connection.pool = ThreadPoolExecutor(self.concurrency, "openai")
+            pool = connection.pool
+        futures: dict[Future[Generation | BackendError], int] = {}
+        try:
+            for position, request in enumerate(requests):
+                futures[pool.submit(self._answer, request, canceled)] = position
+            for future in as_completed(futures):
+                yield futures[future], _result(future)
+        finally:
+            canceled.set()
+            for future in futures:
+                future.cancel()
+            with connection.lock:
+                connection.running.discard(canceled)
+
+    def cancel(self) -> None:
+        """Make running calls return soon: no further attempts, no waiting between them."""
+        with self._connection.lock:
+            for canceled in self._connection.running:
+                canceled.set()
+
+    def close(self) -> None:
+        """Close the connections; the next call opens them again."""
+        connection = self._connection
+        with connection.lock:
+            client, connection.client = connection.client, None
+            pool, connection.pool = connection.pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+        if client is not None:
+            client.close()
+
+    # ------------------------------------------------------------------ internals
+
+    @property
+    def _host(self) -> str:
+        parts = urlsplit(self.base_url or _OPENAI)
+        host = parts.hostname or ""
+        return f"{host}:{parts.port}" if parts.port else host
+
+    def _check_url(self) -> None:
+        parts = urlsplit(self.base_url)
+        if parts.username or parts.password or parts.query:
+            raise ConfigError(
+                "openai: base_url must not hold credentials or a query; "
+                "put the key into the variable that api_key_env names"
+            )
+        try:
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is no port
+            usable = False
+        if not usable:
+            raise ConfigError(
+                f"openai: base_url must look like http://localhost:8000/v1, got {self.base_url!r}"
+            )
+
+    def _check_numbers(self) -> None:
+        for name, least in (("concurrency", 1), ("retries", 0), ("patience_seconds", 0)):
+            if not getattr(self, name) >= least:
+                raise ConfigError(
+                    f"openai: {name} must be at least {least}, got {getattr(self, name)}"
+                )
+        if not self.timeout_seconds > 0:
+            raise ConfigError(
+                f"openai: timeout_seconds must be above 0, got {self.timeout_seconds}"
+            )
+        if self.max_tokens_field not in ("max_tokens", "max_completion_tokens"):
+            raise ConfigError(
+                "openai: max_tokens_field must be max_tokens or max_completion_tokens, "
+                f"got {self.max_tokens_field!r}"
+            )
+
+    def _answer(self, request: Request, canceled: threading.Event) -> Generation | BackendError:
+        """Ask, and ask again where that may help."""
+        key = digest(request)
+        patience = time.monotonic() + self.patience_seconds
+        for attempt in range(self.retries + 1):
+            if canceled.is_set():
+                break
+            outcome = self._attempt(request)
+            if isinstance(outcome, Generation):
+                return outcome
+            if not outcome.again or attempt == self.retries:
+                return _after(outcome.error, attempt + 1)
+            if outcome.wait is not None and outcome.wait > self.patience_seconds:
+                return _after(outcome.error, attempt + 1, f"; it asks for {outcome.wait:g} s more")
+            wait = _delay(outcome, key, attempt)
+            out_of_reach = isinstance(outcome.error, BackendUnavailable)
+            if out_of_reach and time.monotonic() + wait > patience:
+                return _after(outcome.error, attempt + 1)
+            canceled.wait(wait)
+        return BackendError(f"server {self._host}: the request was canceled", retryable=True)
+
+    def _attempt(self, request: Request) -> Generation | _Failure:
+        start = time.monotonic()
+        try:
+            client = self._client()
+            reply = client.chat.completions.create(**self._parameters(request))
+        except BackendError as error:
+            return _Failure(error)
+        except Exception as error:  # of the SDK, of its HTTP library, of a reply that is no JSON
+            return self._failure(error)
+        return self._read(reply, time.monotonic() - start)
+
+    def _client(self) -> Any:
+        with self._connection.lock:
+            if self._connection.client is None:
+                try:
+                    from openai import OpenAI
+                except ImportError as error:
+                    raise BackendUnavailable(
+                        "the package openai is not installed (pip install openai)"
+                    ) from error
+                self._connection.client = OpenAI(
+                    api_key=self._key() or "not-needed",
+                    base_url=self.base_url or _OPENAI,
+                    timeout=self.timeout_seconds,
+                    max_retries=0,
+                )
+            return self._connection.client
+
+    def _key(self) -> str:
+        return os.environ.get(self.api_key_env, "")
+
+    def _parameters(self, request: Request) -> dict[str, Any]:
+        sampling = request.sampling
+        messages = list(request.messages)
+        if self.system_as_user:
+            messages = _without_system(messages)
+        parameters: dict[str, Any] = {
+            "model": self.model,
+            "messages": [
+                {"role": message.role, "content": _valid(message.content)} for message in messages
+            ],
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            self.max_tokens_field: sampling.max_tokens,
+        }
+        if self.seed is not None:
+            draws = request.sample_index if sampling.temperature > 0 else 0
+            parameters["seed"] = self.seed + draws
+        return parameters
+
+    def _read(self, reply: Any, seconds: float) -> Generation | _Failure:
+        choices = getattr(reply, "choices", None)
+        if not isinstance(choices, list):
+            return self._fail("its reply is not a chat completion")
+        if not choices:
+            return self._fail("its reply has no choices")
+        finish = getattr(choices[0], "finish_reason", None)
+        message = getattr(choices[0], "message", None)
+        text = getattr(message, "content", None)
+        if finish == "content_filter" and not text:
+            return self._fail("its content filter withheld the answer")
+        if not isinstance(text, str):
+            refusal = getattr(message, "refusal", None)
+            why = f"; it refused: {_line(refusal)}" if isinstance(refusal, str) else ""
+            return self._fail(f"its reply has no content (finish_reason {finish!r}){why}")
+        usage = getattr(reply, "usage", None)
+        return Generation(
+            text=text,
+            finish=finish if finish in ("stop", "length") else "unknown",
+            input_tokens=_count(usage, "prompt_tokens"),
+            output_tokens=_count(usage, "completion_tokens"),
+            seconds=seconds,
+        )
+
+    def _failure(self, error: Exception) -> _Failure:
+        # By name and by attribute: the SDK changed its HTTP library between versions.
+        status = getattr(error, "status_code", None)
+        names = {kind.__name__ for kind in type(error).__mro__}
+        if isinstance(status, int):
+            return self._refused(error, status)
+        if "APITimeoutError" in names:
+            return self._fail(f"no answer within {self.timeout_seconds:g} s", again=True)
+        if "APIConnectionError" in names:
+            cause = type(error.__cause__).__name__
+            if cause == "ConnectError":
+                message = f"server {self._host} cannot be reached: {self._scrub(error.__cause__)}"
+                return _Failure(BackendUnavailable(message, retryable=True), again=True)
+            return self._fail(f"the connection broke ({cause})", again=True)
+        if isinstance(error, ValueError):
+            return self._fail(f"its reply cannot be read: {self._scrub(error)}", again=True)
+        return self._fail(f"{type(error).__name__}: {self._scrub(error)}")
+
+    def _refused(self, error: Exception, status: int) -> _Failure:
+        if status in (401, 403):  # such replies like to quote the key
+            return self._fail(
+                f"HTTP {status}, it does not accept the key in the environment variable "
+                f"{self.api_key_env}"
+            )
+        again = status in _RETRIED or status >= 500
+        if getattr(error, "code", None) == "insufficient_quota":  # a 429 that no waiting cures
+            again = False
+        headers = getattr(getattr(error, "response", None), "headers", {})
+        return self._fail(
+            f"HTTP {status}: {self._scrub(error)}", again=again, wait=_retry_after(headers)
+        )
+
+    def _fail(self, what: str, *, again: bool = False, wait: float | None = None) -> _Failure:
+        error = BackendError(f"server {self._host}: {what}", retryable=again)
+        return _Failure(error, again, wait)
+
+    def _scrub(self, error: object) -> str:
+        text, key = str(error), self._key()
+        return _line(text.replace(key, "***") if key else text)
+
+
+def _result(future: Future[Generation | BackendError]) -> Generation | BackendError:
+    try:
+        return future.result()
+    except CancelledError:
+        return BackendError("the request was canceled", retryable=True)
+
+
+def _after(error: BackendError, attempts: int, more: str = "") -> BackendError:
+    tries = f" ({attempts} attempts)" if attempts > 1 else ""
+    return type(error)(f"{error}{more}{tries}", retryable=error.retryable)
+
+
+def _delay(failure: _Failure, key: str, attempt: int) -> float:
+    """Seconds before the next attempt; the jitter spreads requests that failed together."""
+    wait = failure.wait
+    if wait is None:
+        wait = min(_FIRST_DELAY * 2**attempt, _LONGEST_DELAY)
+    jitter = int(digest([key, attempt])[:8], 16) / 2**32
+    return wait * (1 + jitter / 4)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Read ``Retry-After`` (seconds or a date) and ``retry-after-ms``."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * scale
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(value).timestamp() - time.time()
+            except (TypeError, ValueError, OverflowError):
+                continue
+        if seconds == seconds:  # a header may say "nan"
+            return max(seconds, 0.0)
+    return None
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    system = "\n\n".join(m.content for m in messages if m.role == "system")
+    others = [m for m in messages if m.role != "system"]
+    first = next((i for i, m in enumerate(others) if m.role == "user"), None)
+    if not system:
+        return others
+    if first is None:
+        return [Message(role="user", content=system), *others]
+    others[first] = Message(role="user", content=f"{system}\n\n{others[first].content}")
+    return others
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _count(usage: Any, name: str) -> int:
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) else 0
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]
