@@ -14,7 +14,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,8 +71,9 @@ def tokens(text: str) -> str:
 def has_mojibake(text: str) -> bool:
     """Tell whether a text holds UTF-8 that was read as Windows-1252 (``â€™`` for ``’``).
 
-    Runs of characters that such a misreading produces are turned back into bytes; they
-    count where the bytes are valid UTF-8.
+    Sequences of characters that such a misreading produces are turned back into bytes; they
+    count where the bytes are valid UTF-8. What may as well be a letter before punctuation
+    (``É»``) counts only after the three letters that misreadings mostly begin with.
 
     Examples
     --------
@@ -80,6 +81,8 @@ def has_mojibake(text: str) -> bool:
     (True, False)
     """
     for run in _MISREAD.findall(text):
+        if run[1] in _PUNCTUATION and run[0] not in "ÂÃâ":
+            continue
         try:
             bytes(_BYTE_OF[char] for char in run).decode("utf-8")
         except UnicodeDecodeError:
@@ -183,8 +186,14 @@ def _targets(dataset: Dataset) -> Iterator[Finding]:
         (
             "error",
             "an answer without a word or number (it would match everything)",
-            all_targets,
-            lambda t: not all(tokens(answer) for answer in (*t.references, *t.wanted)),
+            targeted,
+            _has_empty_answer,
+        ),
+        (
+            "warning",
+            "no target and an accepted answer without a word or number",
+            [target for target in all_targets if not target.wanted],
+            _has_empty_answer,
         ),
         ("warning", "a target but no accepted answer", targeted, lambda t: not t.references),
         (
@@ -243,6 +252,13 @@ def _drafts(dataset: Dataset) -> Iterator[Finding]:
     ]
     if not flat:
         return
+    whole = [key for key in dataset.drafts if _is_complete(dataset, key)]
+    if whole:
+        yield _note(
+            "drafts",
+            f"the texts of {len(whole)} questions are whole passages with their retrieval part; "
+            "an attack that adds a question prefix doubles it",
+        )
     normalized = [tokens(text) for _, _, text in flat]
     answers = {
         key: (_set(target.wanted), _set(target.references))
@@ -262,7 +278,7 @@ def _drafts(dataset: Dataset) -> Iterator[Finding]:
         "have no word": [
             place for (place, _, _), text in zip(flat, normalized, strict=True) if not text
         ],
-        "hold UTF-8 that was read as Windows-1252": [
+        "hold UTF-8 that was read as Windows-1252 or Latin-1": [
             place for place, _, text in flat if has_mojibake(text)
         ],
     }
@@ -290,6 +306,15 @@ def _some(ids: Sequence[str]) -> str:
 def _wanted(dataset: Dataset, query_id: str) -> bool:
     target = dataset.targets.get(query_id)
     return target is not None and bool(target.wanted)
+
+
+def _is_complete(dataset: Dataset, query_id: str) -> bool:
+    released = dataset.metadata.get(query_id, {}).get("released_target")
+    return isinstance(released, Mapping) and released.get("complete") is True
+
+
+def _has_empty_answer(target: Target) -> bool:
+    return not all(tokens(answer) for answer in (*target.references, *target.wanted))
 
 
 def _set(answers: Iterable[str]) -> set[str]:
@@ -326,6 +351,18 @@ def _misreadings() -> dict[str, int]:
 
 
 _BYTE_OF = _misreadings()
-_LEADS = "".join(char for char, value in _BYTE_OF.items() if 0xC2 <= value <= 0xF4)
-_TAILS = "".join(re.escape(char) for char, value in _BYTE_OF.items() if value < 0xC0)
-_MISREAD = re.compile(f"[{_LEADS}][{_TAILS}]{{1,3}}")
+_PUNCTUATION = "\u00a0»”’“‘…–—"
+
+
+def _misread_sequences() -> re.Pattern[str]:
+    """Match what the two, three or four bytes of one character are misread as."""
+
+    def among(first: int, last: int) -> str:
+        return "".join(re.escape(c) for c, value in _BYTE_OF.items() if first <= value <= last)
+
+    tail = f"[{among(0x80, 0xBF)}]"
+    leads = ((0xC2, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF4, 3))
+    return re.compile("|".join(f"[{among(low, high)}]{tail * n}" for low, high, n in leads))
+
+
+_MISREAD = _misread_sequences()

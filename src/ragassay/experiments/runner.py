@@ -123,7 +123,7 @@ def run(
         monitor.stage("encoding and retrieving")
         index = setup.retriever.instance.index(
             setup.dataset.corpus,
-            fingerprint=setup.dataset.fingerprint,
+            fingerprint=setup.corpus_fingerprint,
             cache_dir=cache,
             progress=monitor.progress,
         )

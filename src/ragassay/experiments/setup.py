@@ -59,6 +59,11 @@ class Setup:
         return self.experiment.file.retriever.k
 
     @property
+    def corpus_fingerprint(self) -> str:
+        """Digest of the corpus alone: other questions over it reuse its index."""
+        return digest([[p.id, p.title, p.text] for p in self.dataset.corpus])
+
+    @property
     def sampling(self) -> Sampling:
         """The victim's decoding."""
         part = self.experiment.file.generator
@@ -73,7 +78,9 @@ class Setup:
     def resolved(self) -> dict[str, Any]:
         """Everything that can change a result, with defaults; its digest names the run."""
         file = self.experiment.file.model_dump(mode="json", exclude={"run"})
-        file["dataset"].pop("path", None)  # where the data lie is not what they are
+        for where in ("path", "corpus", "queries", "qrels", "targets"):
+            if isinstance(file["dataset"].get(where), str):
+                del file["dataset"][where]  # where the data lie is not what they are
         return {
             "v": 1,
             "protocol": PROTOCOL,

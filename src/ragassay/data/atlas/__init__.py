@@ -1,7 +1,8 @@
-"""The data set that comes with the package: invented facts about invented places.
+"""The data set that comes with the package: facts of the real world and of invented ones.
 
-Since no model can have learned these facts, a right answer shows that the passage was read
-and a wrong one that the poison was. The files lie beside this module in the layout of
+No model can have learned the invented facts, so there an answer from memory can be told from
+an answer from evidence; the metadata of a question says of which world it is.
+The files lie beside this module in the layout of
 :mod:`ragassay.data.beir`: ``corpus.jsonl``, ``queries.jsonl`` (metadata: group, world,
 references), ``qrels.tsv`` and ``targets.jsonl`` with several targets per question.
 """
@@ -21,7 +22,7 @@ FOLDER = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Atlas:
-    """The embedded data set: questions about invented places, three targets for each.
+    """The embedded data set: 40 questions on real and invented facts, three targets for each.
 
     Parameters
     ----------

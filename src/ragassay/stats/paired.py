@@ -1,0 +1,174 @@
+"""Paired comparisons: exact McNemar, and the contrasts of the four matched conditions.
+
+Source: McNemar (1947), Psychometrika 12(2); "Prevented is not protected", section 2.1;
+Holm (1979), Scandinavian Journal of Statistics 6(2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+Labels = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """Queries that gained and lost the outcome, and the exact two-sided p-value."""
+
+    gained: int
+    lost: int
+    p_value: float
+
+
+def mcnemar_exact(before: Labels, after: Labels) -> McNemar:
+    """Test whether a binary outcome differs between two matched conditions.
+
+    Only queries whose outcome changed say anything: without an effect, gains and losses are
+    equally likely. Where nothing changed the p-value is 1. Queries count as independent,
+    which injection groups may violate.
+
+    Parameters
+    ----------
+    before, after : array of bool, shape (n,)
+        Outcome of query i in each condition.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, are not (n,), or a dtype is not bool.
+
+    Examples
+    --------
+    >>> mcnemar_exact(np.array([False] * 6), np.array([True] * 6))
+    McNemar(gained=6, lost=0, p_value=0.03125)
+    """
+    _check(before, after)
+    gained, lost = int((~before & after).sum()), int((before & ~after).sum())
+    p = float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+    return McNemar(gained, lost, p)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A 2 x 2 table of two matched conditions."""
+
+    both: int
+    first_only: int
+    second_only: int
+    neither: int
+
+
+@dataclass(frozen=True, slots=True)
+class FourConditions:
+    """Counts and rates of the four-condition record over n queries.
+
+    ``c0``, ``c1``, ``p0``, ``p1`` count target-positive answers under clean and poisoned
+    retrieval without (0) and with (1) the defense. Rates are fractions of n.
+    """
+
+    n: int
+    c0: int
+    c1: int
+    p0: int
+    p1: int
+    prevented: int
+    introduced: int
+    transitions: dict[str, Transition]
+
+    @property
+    def P(self) -> float:  # noqa: N802 - the paper's symbol
+        """Share of queries whose target answer the defense prevents."""
+        return self.prevented / self.n
+
+    @property
+    def J(self) -> float:  # noqa: N802
+        """Share of queries where the defense introduces the target answer."""
+        return self.introduced / self.n
+
+    @property
+    def N(self) -> float:  # noqa: N802
+        """Net reduction P - J = r_p0 - r_p1."""
+        return (self.p0 - self.p1) / self.n
+
+    @property
+    def H(self) -> float:  # noqa: N802
+        """Increase of the target rate on clean retrieval, r_c1 - r_c0."""
+        return (self.c1 - self.c0) / self.n
+
+    @property
+    def Gamma(self) -> float:  # noqa: N802
+        """Factorial contrast N + H = (r_p0 - r_c0) - (r_p1 - r_c1)."""
+        return (self.p0 - self.p1 + self.c1 - self.c0) / self.n
+
+    @property
+    def prevented_share(self) -> float | None:
+        """P / r_p0, the figure of publications that count attack success; None at r_p0 = 0."""
+        return self.prevented / self.p0 if self.p0 else None
+
+
+def four_conditions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> FourConditions:
+    """Contrast the four matched conditions.
+
+    Parameters
+    ----------
+    c0, c1, p0, p1 : array of bool, shape (n,), n > 0
+        Whether the answer to query i is target-positive in each condition.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, n is 0, or a dtype is not bool.
+    """
+    for other in (c1, p0, p1):
+        _check(c0, other)
+    if len(c0) == 0:
+        raise ValueError("need at least one query")
+    return FourConditions(
+        n=len(c0), c0=int(c0.sum()), c1=int(c1.sum()), p0=int(p0.sum()), p1=int(p1.sum()),
+        prevented=int((p0 & ~p1).sum()), introduced=int((~p0 & p1).sum()),
+        transitions={
+            "attack_without_defense": _transition(c0, p0),
+            "attack_with_defense": _transition(c1, p1),
+            "defense_on_clean": _transition(c0, c1),
+            "defense_on_poisoned": _transition(p0, p1),
+        },
+    )  # fmt: skip
+
+
+def contributions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> NDArray[np.float64]:
+    """Return what each query adds to P, J, N, H and Gamma, shape (n, 5)."""
+    for other in (c1, p0, p1):
+        _check(c0, other)
+    a, b, c, d = (x.astype(np.float64) for x in (c0, c1, p0, p1))
+    prevented, introduced = c * (1 - d), (1 - c) * d
+    return np.column_stack([prevented, introduced, c - d, b - a, c - d + b - a])
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for their number by Holm's step-down method, in the given order."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, i in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[i]))
+        adjusted[i] = largest
+    return adjusted
+
+
+def _transition(first: Labels, second: Labels) -> Transition:
+    return Transition(
+        both=int((first & second).sum()), first_only=int((first & ~second).sum()),
+        second_only=int((~first & second).sum()), neither=int((~first & ~second).sum()),
+    )  # fmt: skip
+
+
+def _check(first: Labels, second: Labels) -> None:
+    if first.shape != second.shape or first.ndim != 1:
+        raise ValueError(f"need equal shapes (n,), got {first.shape} and {second.shape}")
+    if first.dtype != np.bool_ or second.dtype != np.bool_:
+        raise ValueError("outcomes must be bool: drop the unscored queries first")
