@@ -285,7 +285,7 @@ def _find_any(name: str) -> list[Any]:
 
     kind, colon, rest = name.partition(":")
     if colon and kind in plugins.KINDS:
-        return [plugins.find(cast(plugins.Kind, kind), rest)]
+        return [plugins.find(kind, rest)]
     if ".py:" in name:
         return [plugins.find("defense", name)]
     found = [plugins.find(k, name) for k in plugins.KINDS if name in plugins.names(k)]

@@ -17,7 +17,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ragassay.errors import ConfigError
 
-
 MAX_K = 200  # passages of one context
 
 

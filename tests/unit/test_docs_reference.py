@@ -174,7 +174,7 @@ def test_exactly_the_registered_plug_ins_are_documented() -> None:
     assert set(plugin_sections()) == set(PLUGINS)
 
 
-@pytest.mark.parametrize(("kind", "name"), PLUGINS, ids=":".join)
+@pytest.mark.parametrize(("kind", "name"), PLUGINS, ids=[":".join(each) for each in PLUGINS])
 def test_the_options_of_a_plug_in_are_documented_with_their_defaults(
     kind: plugins.Kind, name: str
 ) -> None:
@@ -297,6 +297,26 @@ def test_the_ten_questions_by_hand_have_the_stated_figures() -> None:
     c0, c1, p0, p1 = labels.sum(axis=0).tolist()
     assert (four.prevented, four.introduced) == (stated["P"], stated["J"])
     assert stated == {"P": 3, "J": 2, "N": p0 - p1, "H": c1 - c0, "Gamma": p0 - p1 + c1 - c0}
+
+
+def test_the_examples_of_label_rules_are_labeled_as_stated() -> None:
+    from ragassay.scoring.match import PublishedMatch, TokenMatch
+
+    text = read(DOCS / "explanation" / "labels.md")
+    examples = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \| (yes|no) \| (yes|no) \| (?:yes|no) \|", text, re.M
+    )
+    assert len(examples) >= 5
+    for wanted, answer, published, tokens in examples:
+        for rule, stated in ((PublishedMatch(), published), (TokenMatch(), tokens)):
+            record = rule.score(
+                trial_key="k",
+                query=types.Query(id="q", text="?", group="g"),
+                target=types.Target(query_id="q", wanted=(wanted,)),
+                answer=answer,
+                declined=False,
+            )
+            assert record.target_positive is (stated == "yes"), (wanted, answer, rule)
 
 
 # ---------------------------------------------------------------------------- architecture

@@ -10,7 +10,7 @@ from typing import Any
 from ragassay import plugins, prompts
 from ragassay.canon import digest, to_plain
 from ragassay.config import ExperimentFile, Part, read
-from ragassay.errors import ConfigError
+from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Attack, Defense, Fitted, Generator, Retriever, Scorer
 from ragassay.types import Dataset, Query, Sampling
 
@@ -227,7 +227,7 @@ def _named(kind: plugins.Kind, part: Part, base: Path, protocol: type) -> Named:
     options = part.options
     instance = plugins.build(found, options, folder=base)
     if not isinstance(instance, protocol):
-        raise plugins.PluginError(
+        raise PluginError(
             f"{kind} {part.plugin!r} lacks a method that a {kind} must offer "
             f"({', '.join(_members(protocol))})"
         )

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +196,7 @@ def _answer(job: Job, verdict: Verdict, tools: DefenseTools) -> tuple[str, str]:
     return generation.text, generation.digest
 
 
-def _origin(passage_id: str, job: Job) -> str:
+def _origin(passage_id: str, job: Job) -> Literal["corpus", "own", "foreign"]:
     owner = job.owner.get(passage_id)
     if owner is None:
         return "corpus"
