@@ -1,0 +1,108 @@
+"""How reports write figures and foreign texts: one place, so that all reports agree.
+
+Figures are ASCII strings ("60/100 -> 32/100", "-12.0 [-21.0, -4.0]"): the terminal, Markdown
+and HTML show the same ones. Texts of passages, answers, labels and errors are hostile: what
+cannot be seen is made visible, and what is long is cut with a note.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+NOT_ESTIMABLE = "not estimable"
+MAX_LABEL = 120
+
+
+def visible(text: str, *, limit: int = MAX_LABEL) -> str:
+    """Show controls, bidirectional marks and lone surrogates as code points, on one line.
+
+    Examples
+    --------
+    >>> visible("abc\\u202edef")
+    'abc⟨U+202E⟩def'
+    """
+    shown = "".join(
+        f"⟨U+{ord(char):04X}⟩" if _unseen(char) else char
+        for char in text[: limit + 1].replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
+    )
+    return shown if len(text) <= limit else shown[:limit].rstrip() + " ..."
+
+
+def _unseen(char: str) -> bool:
+    return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def place(attack: str, budget: int) -> str:
+    """Name an attack at a budget: ``"poisonedrag, p = 5"``."""
+    return f"{visible(attack)}, p = {budget}"
+
+
+def percent(value: float | None) -> str:
+    """A share in percent with one decimal."""
+    return NOT_ESTIMABLE if value is None else f"{_zero(100 * value):.1f}%"
+
+
+def decimal(value: float | None, digits: int = 1) -> str:
+    """A plain number."""
+    return NOT_ESTIMABLE if value is None else f"{_zero(value, digits):,.{digits}f}"
+
+
+def count(rate: Mapping[str, Any] | None) -> str:
+    """A rate as count and denominator.
+
+    Examples
+    --------
+    >>> count({"count": 3, "n": 12}), count({"count": 0, "n": 0})
+    ('3/12', 'not estimable')
+    """
+    return f"{rate['count']}/{rate['n']}" if rate and rate["n"] else NOT_ESTIMABLE
+
+
+def share(rate: Mapping[str, Any] | None, *, interval: bool = False) -> str:
+    """A rate as count, denominator and percent, optionally with its interval."""
+    if not rate or not rate["n"]:
+        return NOT_ESTIMABLE
+    text = f"{count(rate)} ({percent(rate['value'])})"
+    return f"{text} {bracket(rate)}" if interval else text
+
+
+def points(effect: Mapping[str, Any]) -> str:
+    """An effect in percentage points, signed, without its interval."""
+    return f"{_zero(100 * effect['value']):+.1f}"
+
+
+def bracket(effect: Mapping[str, Any]) -> str:
+    """The interval of a rate or effect, in percent."""
+    if effect["low"] is None or effect["high"] is None:
+        return f"[{NOT_ESTIMABLE}]"
+    return f"[{_zero(100 * effect['low']):.1f}, {_zero(100 * effect['high']):.1f}]"
+
+
+def p_value(value: float) -> str:
+    """A p-value with three decimals."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def level(confidence: float) -> str:
+    """A confidence level: ``95%``."""
+    return f"{100 * confidence:g}%"
+
+
+def ratio(value: float | None, reference: float | None) -> str:
+    """How many times the reference, or that it cannot be said."""
+    if value is None or not reference:
+        return NOT_ESTIMABLE
+    return f"{value / reference:.1f}x"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number and its noun: ``1 query``, ``2 queries``."""
+    many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def _zero(value: float, digits: int = 1) -> float:
+    """Round, so that no figure reads ``-0.0``."""
+    return round(value, digits) + 0.0
