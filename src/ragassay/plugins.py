@@ -122,7 +122,11 @@ class Attack(Protocol):
 
 @runtime_checkable
 class Defense(Protocol):
-    """Decides what becomes of one retrieved context."""
+    """Decides what becomes of one retrieved context.
+
+    An optional method ``model_calls(k)`` says how many model calls a context of k passages
+    takes at most (the victim's answer included), for the estimates of ``ragassay plan``.
+    """
 
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Filter, answer or abstain. Must not use passage ids other than as keys."""

@@ -151,10 +151,18 @@ def test_every_command_of_the_tutorial_succeeds_and_prints_what_is_promised(walk
             assert squeezed(line) in squeezed(finished.stdout), f"{step.command}\n{finished.stdout}"
 
 
-def test_the_tutorial_attack_works_so_that_there_is_something_to_read(walk: Walk) -> None:
+def test_the_tutorial_run_shows_what_the_tutorial_says(walk: Walk) -> None:
     summary = json.loads(read(walk.folder / "runs" / "first" / "summary.json"))
-    undefended = [c for c in summary["cells"] if c["defense"] == "none"]
-    assert any(c["rates"]["p0"]["count"] > c["rates"]["c0"]["count"] for c in undefended)
+    cells = {(c["defense"], c["budget"]): c for c in summary["cells"] if c["scorer"] == "tokens"}
+    for budget in (1, 5):
+        rates = cells["none", budget]["rates"]
+        assert rates["p0"]["count"] > rates["c0"]["count"]
+        assert cells["cautious prompt", budget]["effects"]["N"]["count"] == 0
+    prevented = {place: cell["effects"]["P"]["count"] for place, cell in cells.items()}
+    assert prevented["KeywordAgg", 1] > 0 == prevented["KeywordAgg", 5]
+    assert prevented["score gap", 5] > cells["none", 5]["rates"]["p0"]["count"] / 2
+    abstained = cells["score gap", 5]["abstained"]
+    assert abstained["c1"]["count"] > abstained["c0"]["count"]
 
 
 def test_the_keys_of_summary_json_are_the_documented_ones(walk: Walk) -> None:
@@ -274,12 +282,17 @@ def test_python_blocks_are_valid(block: Block) -> None:
     ast.parse(block.text)
 
 
-@pytest.mark.parametrize("name", ["own-defense", "own-attack"])
-def test_the_plug_ins_of_the_how_to_pages_keep_their_contract(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("page", "count"),
+    [(DOCS / "how-to" / "own-defense.md", 4), (DOCS / "how-to" / "own-attack.md", 2),
+     (ROOT / "README.md", 1)],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)  # fmt: skip
+def test_the_plug_ins_that_pages_show_keep_their_contract(
+    page: Path, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules = []
-    for block in blocks(DOCS / "how-to" / f"{name}.md", "python"):
+    for block in [block for block in blocks(page, "python") if block.title]:
         (tmp_path / block.title).write_text(block.text, encoding="utf-8")
         modules.append(block.title.removesuffix(".py"))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -295,9 +308,9 @@ def test_the_plug_ins_of_the_how_to_pages_keep_their_contract(
             elif hasattr(value, "craft"):
                 check_attack(value())
             checked += 1
-    for module in modules:
-        sys.modules.pop(module, None)
-    assert checked >= 2
+    for loaded in modules:
+        sys.modules.pop(loaded, None)
+    assert checked == count
 
 
 def test_the_data_of_the_how_to_page_are_accepted(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ class KeywordAgg:
         check_slots(self.prompt, ANSWER_SLOTS)
         check_slots(self.aggregate_prompt, frozenset({"hints", "question"}))
 
+    def model_calls(self, k: int) -> int:
+        """Calls for a context of ``k`` passages, at most: one each, and the aggregation."""
+        return k + 1
+
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Answer by keyword aggregation; all hits count as kept."""
         raw = self._isolated(query, hits, tools)

@@ -94,6 +94,10 @@ class TrustRAGConflict:
     def __post_init__(self) -> None:
         _check_stage2(self)
 
+    def model_calls(self, k: int) -> int:
+        """Calls for a context of any size: memory, consolidation, answer."""
+        return 3
+
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Keep all hits and answer from the consolidated information."""
         answer, trace = _stage2(self, query, tools.ordered(hits), tools)
@@ -125,6 +129,10 @@ class TrustRAG:
     def __post_init__(self) -> None:
         _check_thresholds(self.tau, self.rouge_threshold)
         _check_stage2(self)
+
+    def model_calls(self, k: int) -> int:
+        """Calls for a context of any size: memory, consolidation, answer."""
+        return 3
 
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Filter, then answer from what is left; with nothing left, from memory alone."""

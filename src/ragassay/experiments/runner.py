@@ -25,7 +25,7 @@ from ragassay.experiments.aligned import analyze
 from ragassay.experiments.context import make_ready, retrieve
 from ragassay.experiments.plan import jobs_of
 from ragassay.experiments.poison import craft_all
-from ragassay.experiments.setup import Experiment, Setup, set_up
+from ragassay.experiments.setup import Experiment, Named, Setup, set_up
 from ragassay.experiments.trial import Bench, Job, run_trial
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
@@ -255,14 +255,16 @@ def _keep(
         spent.last_error = record.error
         return []
     spent.failures_in_a_row = 0
-    scores = list(_score(record, job.query, setup))
+    scores = list(_score(record, job.query, setup, setup.scorers))
     folder.append_many("scores", [(score.trial_key, score) for score in scores])
     return scores
 
 
-def _score(record: TrialRecord, query: Query, setup: Setup) -> Iterator[ScoreRecord]:
+def _score(
+    record: TrialRecord, query: Query, setup: Setup, scorers: Iterable[Named]
+) -> Iterator[ScoreRecord]:
     target = setup.dataset.targets[query.id]
-    for part in setup.scorers:
+    for part in scorers:
         scorer: Scorer = part.instance
         score = scorer.score(
             trial_key=record.key,
@@ -281,13 +283,10 @@ def _score_missing(setup: Setup, folder: RunFolder) -> None:
     for key, record in folder.trials().items():
         if record.status != "done" or record.spec.query_id not in queries:
             continue
-        missing = [
-            score
-            for score in _score(record, queries[record.spec.query_id], setup)
-            if (key, score.scorer) not in scored
-        ]
+        missing = [part for part in setup.scorers if (key, part.title) not in scored]
         if missing:
-            folder.append_many("scores", [(key, score) for score in missing])
+            scores = _score(record, queries[record.spec.query_id], setup, missing)
+            folder.append_many("scores", [(key, score) for score in scores])
 
 
 def _workers(setup: Setup) -> int:

