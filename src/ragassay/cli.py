@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ragassay import __version__
-from ragassay.errors import ConfigError, Interrupted, RagassayError
+from ragassay.errors import ConfigError, Interrupted, RagassayError, TooManyFailures
 
 app = typer.Typer(
     name="ragassay",
@@ -82,7 +82,11 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
     loaded = load_experiment(experiment, settings or ())
     rules = loaded.file.scoring
     with Board(_console, rules.headline or rules.rules[0].title) as board:
-        result = run_experiment(loaded, out=out, monitor=board.monitor)
+        try:
+            result = run_experiment(loaded, out=out, monitor=board.monitor)
+        except TooManyFailures as failure:
+            write_reports(cast(Path, failure.folder))
+            raise
         board.monitor.stage("writing the report")
         paths = write_reports(result.folder)
     _print_tables(result.summary)

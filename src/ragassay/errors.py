@@ -8,7 +8,8 @@
     |-- DataError                 3   a data file is wrong (names the file, line and value)
     |-- StoreError                4   a run folder cannot be read, written or shared
     |-- BackendError              5   a model or server failed
-    |   `-- BackendUnavailable    5   it is not there at all (missing package, refused connection)
+    |   |-- BackendUnavailable    5   it is not there at all (missing package, refused connection)
+    |   `-- TooManyFailures       5   a run ended with more failed trials than it may have
     |-- NotEstimable              6   too few data for what was asked
     |-- KnowledgeError            7   an attack reached for what it did not declare
     `-- Interrupted             130   stopped by the user; finished trials are kept
@@ -72,6 +73,17 @@ class BackendError(RagassayError):
 
 class BackendUnavailable(BackendError):
     """The back end cannot be used at all: a missing package, no server, no weights."""
+
+
+class TooManyFailures(BackendError):
+    """A run ended, but more of its trials failed than ``run.error_budget`` allows.
+
+    ``folder`` is the run folder; its summary counts the failed trials as dropped.
+    """
+
+    def __init__(self, message: str, *, folder: object) -> None:
+        super().__init__(message)
+        self.folder = folder
 
 
 class NotEstimable(RagassayError):

@@ -4,6 +4,9 @@ Source: ``clean_str`` is the normalization of the released PoisonedRAG code (Zou
 2025). The token form is ours: lower case by case folding, compatibility forms unified
 (NFKC), numbers with their sign and decimal point, one token per character in scripts that
 are written without spaces.
+
+Deviations: none from ``clean_str``. Beyond NFKC, a raised digit or a fraction does not run
+into the number before it ("10²" is 10 and 2, not 102), nor "™" into the word before it.
 """
 
 from __future__ import annotations
@@ -13,24 +16,44 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 # Scripts without spaces between words, and Hangul, whose particles stick to the noun.
-_SOLO = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-    "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003134f"
+_SOLO = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_APOSTROPHES = "\u2019\u2018\u02bc\u02bb\u00b4"
+_HYPHENS = "\u2212\u2010\u2011"
+_INVISIBLE = "\u00ad\u200c\u200d\u2060\ufeff" + "".join(map(chr, range(0xFE00, 0xFE10)))
+_SAME = str.maketrans(
+    dict.fromkeys(_APOSTROPHES, "'") | dict.fromkeys(_HYPHENS, "-") | dict.fromkeys(_INVISIBLE, "")
+)
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ASCII_SHAPE = str.maketrans(_LETTERS + "0123456789", "L" * 26 + "0" * 10)
+# Longest run of marks on one letter that is composed at once (UAX 15, stream-safe format):
+# normalizing a longer one takes time that grows with its square.
+_MAX_CLUSTER = 32
+
+# Works on the shape of a text, where L is a letter or mark, 0 a digit, S a character of a
+# script without spaces, $ a currency sign, % a percent or degree sign, and any other
+# character itself. Quantifiers are possessive or bounded, so that time is linear.
+_SIGN = r"(?:(?<![L0S)\]}%.+/-])[-+])"  # a hyphen after a word is not a sign
 _TOKEN = re.compile(
     rf"""
-    (?P<solo>[{_SOLO}])
-  | (?P<number>(?:(?<![^\s(\[]) [-+])?          # a sign stands at the start of a word
-        (?:\d{{1,3}}(?:,\d{{3}})+(?![\d]) | \d+) (?:\.\d+)? (?![^\W\d_{_SOLO}]))
-  | (?P<word>[^\W_{_SOLO}]+(?:'[^\W_{_SOLO}]+)*)
-  | (?P<symbol>[%‰°$€£¥₹])
+    (?P<solo>S)
+  | (?P<number>{_SIGN}?
+      (?:(?<!0\.)(?:0{{1,3}}(?:,000){{1,8}}+(?!0)|0++)\.0++(?!\.0)   # one decimal point
+        |0{{1,3}}(?:,000){{1,8}}+(?!0)
+        |0++
+        |(?<![L0S.])\.0++(?!\.0)
+      )(?:L[L0]*+)?)                                                 # 5th, 3.5kg
+  | (?P<word>L[L0]*+(?:'L[L0]*+)*+)
+  | (?P<symbol>(?:{_SIGN}(?=\$0))?[$%])
     """,
     re.VERBOSE,
 )
 _ARTICLES = frozenset({"a", "an", "the"})
-_SAME = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "−": "-", "‐": "-", "‑": "-"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +68,8 @@ class Token:
 def clean_str(text: str) -> str:
     """Normalize as the released PoisonedRAG code does: strip, one final full stop, lower case.
 
+    A text that is a single full stop stays as it is.
+
     Examples
     --------
     >>> clean_str("  Bacon. ")
@@ -56,23 +81,31 @@ def clean_str(text: str) -> str:
     return text.lower()
 
 
+def has_content(text: str) -> bool:
+    """Tell whether a text has a letter or a digit, without which nothing can be looked for."""
+    return any(character.isalnum() for character in text)
+
+
 def tokenize(text: str) -> list[Token]:
-    """Split a text into normalized tokens.
+    """Split a text into normalized tokens, in time linear in its length.
 
     Examples
     --------
     >>> [token.text for token in tokenize("Paris’s 1,000 cafés cost 3.5% more, not -2")]
     ['paris', '1000', 'cafés', 'cost', '3.5', '%', 'more', 'not', '-2']
     """
-    folded, origin = _fold(text)
+    folded = _fold(text)
     tokens = []
-    for match in _TOKEN.finditer(folded):
-        word, start, stop = match[0], match.start(), match.end()
+    for match in _TOKEN.finditer(folded.shape):
+        start, stop = match.span()
+        word = folded.text[start:stop]
         if match.lastgroup == "number":
             word = word.replace(",", "").removeprefix("+")
+            if word.startswith((".", "-.")):
+                word = word.replace(".", "0.", 1)
         elif match.lastgroup == "word" and word.endswith("'s"):
             word, stop = word[:-2], stop - 2
-        tokens.append(Token(word, origin[start], origin[stop - 1] + 1))
+        tokens.append(Token(word, folded.starts[start], folded.stops[stop - 1]))
     return tokens
 
 
@@ -109,19 +142,86 @@ def normalize_question(text: str) -> str:
     return " ".join(token.text for token in tokenize(text))
 
 
-def _fold(text: str) -> tuple[str, Sequence[int]]:
-    """Case-fold and unify compatibility forms; map each new character to its origin."""
+# --------------------------------------------------------------------------------- internals
+
+
+class _Folded(NamedTuple):
+    """A folded text, its shape, and the span of the original behind each character."""
+
+    text: str
+    shape: str
+    starts: Sequence[int]
+    stops: Sequence[int]
+
+
+def _fold(text: str) -> _Folded:
+    """Case-fold and unify compatibility forms; remember where each character comes from."""
     if text.isascii():
-        return text.lower(), range(len(text))
-    out: list[str] = []
-    origin: list[int] = []
-    start = 0
-    for end in range(1, len(text) + 1):
-        if end < len(text) and unicodedata.combining(text[end]):
-            continue
-        piece = unicodedata.normalize("NFKC", text[start:end].translate(_SAME)).casefold()
-        piece = piece.translate(_SAME)
-        out.append(piece)
-        origin += [start] * (len(piece) - 1) + [end - 1] * bool(piece)
-        start = end
-    return "".join(out), origin
+        lower = text.lower()
+        size = len(text)
+        return _Folded(lower, lower.translate(_ASCII_SHAPE), range(size), range(1, size + 1))
+    known: dict[str, tuple[str, str]] = {}
+    pieces: list[str] = []
+    shapes: list[str] = []
+    starts: list[int] = []
+    stops: list[int] = []
+    last = ""
+    for start, stop in _clusters(text):
+        cluster = text[start:stop]
+        if cluster not in known:
+            known[cluster] = _fold_cluster(cluster)
+        piece, shape = known[cluster]
+        if _stands_apart(cluster[0], piece, last):
+            piece, shape = " " + piece, " " + shape
+        pieces.append(piece)
+        shapes.append(shape)
+        starts += [start] * len(piece)
+        stops += [stop] * len(piece)
+        last = piece[-1:] or last
+    return _Folded("".join(pieces), "".join(shapes), starts, stops)
+
+
+def _clusters(text: str) -> Iterator[tuple[int, int]]:
+    """Cut a text into characters with the marks that belong to them."""
+    start, size = 0, len(text)
+    while start < size:
+        stop = start + 1
+        while stop < size and stop - start < _MAX_CLUSTER and _joins(text[stop]):
+            stop += 1
+        yield start, stop
+        start = stop
+
+
+def _joins(character: str) -> bool:
+    """Tell whether a character can be composed with the one before it (marks, Hangul jamo)."""
+    return character >= "\u0300" and (
+        unicodedata.category(character)[0] == "M" or "\u1160" <= character <= "\u11ff"
+    )
+
+
+def _fold_cluster(cluster: str) -> tuple[str, str]:
+    # Case folding can undo a composition, and composition can bring in what was unified.
+    piece = unicodedata.normalize("NFKC", cluster.translate(_SAME)).casefold()
+    piece = unicodedata.normalize("NFKC", piece).translate(_SAME)
+    piece = "".join(str(unicodedata.decimal(c)) if c.isdecimal() else c for c in piece)
+    return piece, "".join(map(_shape, piece))
+
+
+def _shape(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Nd":
+        return "0"
+    if character.isalnum() or category in {"Mn", "Mc"}:
+        return "S" if _SOLO.match(character) else "L"
+    if category == "Sc":
+        return "$"
+    return "%" if character in "%‰°" else character
+
+
+def _stands_apart(character: str, piece: str, last: str) -> bool:
+    """Tell whether NFKC would glue a raised sign to what stands before it."""
+    if character < "\u00a0" or not last.isalnum():
+        return False
+    if piece[:1].isdecimal():
+        return last.isdecimal() and not character.isdecimal()
+    return piece[:1].isalpha() and unicodedata.decomposition(character).startswith("<super>")

@@ -55,6 +55,7 @@ path = "data"
 group_size = 5
 [retriever]
 encoder = "hashing"
+encoder_options = { dimensions = 4096 }
 k = 4
 [generator]
 plugin = "rule_reader.py:RuleReader"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 World = Any  # the fixture of conftest.py: a folder, and a way to run commands in it
+SLOWLY = ("run", "world.toml", "--out", "run", "--set", "run.workers=2")
 TRIALS = 15 * 3 * 3  # questions x (none, keywordagg, score_gap) x (clean, p=1, p=3)
 
 
@@ -90,7 +91,7 @@ def test_killed_twice_then_finished_equals_an_uninterrupted_run(
     world.run("run", "world.toml", "--out", "whole", RAGASSAY_CACHE=str(tmp_path / "other"))
     trials = world.folder / "run" / "trials.jsonl"
     for wanted in (10, 50):
-        process = world.start("run", "world.toml", "--out", "run", RULE_READER_DELAY="0.02")
+        process = world.start(*SLOWLY, RULE_READER_DELAY="0.02")
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
             if trials.exists() and trials.read_bytes().count(b"\n") >= wanted:
@@ -98,7 +99,7 @@ def test_killed_twice_then_finished_equals_an_uninterrupted_run(
             time.sleep(0.01)
         assert process.poll() is None, "the run ended before it could be killed"
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.communicate()
     assert not (world.folder / "run" / "summary.json").exists()
     done = world.run("run", "world.toml", "--out", "run")
     assert done.returncode == 0, done.stderr
@@ -115,7 +116,7 @@ def test_a_stopped_run_says_so_and_keeps_finished_trials(
     world: World, stop: signal.Signals
 ) -> None:
     trials = world.folder / "run" / "trials.jsonl"
-    process = world.start("run", "world.toml", "--out", "run", RULE_READER_DELAY="0.05")
+    process = world.start(*SLOWLY, RULE_READER_DELAY="0.05")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (trials.exists() and trials.stat().st_size):
         time.sleep(0.01)
@@ -159,6 +160,7 @@ def test_when_every_call_fails_nothing_is_estimable_and_the_exit_code_says_so(
     )  # fmt: skip
     assert failed.returncode == 5
     assert "not estimable: 45 of 45 trials failed" in failed.stderr
+    assert "not estimable" in (world.folder / "run" / "report.md").read_text(encoding="utf-8")
     first = world.summary()["cells"][0]
     assert first["estimable"] is False
     assert first["dropped"]["failed"] == 15
@@ -166,13 +168,13 @@ def test_when_every_call_fails_nothing_is_estimable_and_the_exit_code_says_so(
 
 
 def test_a_second_process_is_refused(world: World) -> None:
-    process = world.start("run", "world.toml", "--out", "run", RULE_READER_DELAY="0.05")
+    process = world.start(*SLOWLY, RULE_READER_DELAY="0.05")
     trials = world.folder / "run" / "trials.jsonl"
     while not trials.exists():
         time.sleep(0.01)
     second = world.run("run", "world.toml", "--out", "run")
     process.kill()
-    process.wait()
+    process.communicate()
     assert second.returncode == 4
     assert "in use by another ragassay process" in second.stderr
 

@@ -137,7 +137,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
         for step in steps(block):
             finished = subprocess.run(
                 shlex.split(step.command), cwd=folder, env=own_environment(folder),
-                capture_output=True, text=True, encoding="utf-8", check=False, timeout=60,
+                capture_output=True, text=True, encoding="utf-8", check=False, timeout=120,
             )  # fmt: skip
             done.append((step, finished))
     return Walk(folder, done)
@@ -160,7 +160,7 @@ def test_the_tutorial_run_shows_what_the_tutorial_says(walk: Walk) -> None:
         assert cells["cautious prompt", budget]["effects"]["N"]["count"] == 0
     prevented = {place: cell["effects"]["P"]["count"] for place, cell in cells.items()}
     assert prevented["KeywordAgg", 1] > 0 == prevented["KeywordAgg", 5]
-    assert prevented["score gap", 5] > cells["none", 5]["rates"]["p0"]["count"] / 2
+    assert prevented["score gap", 1] > prevented["score gap", 5] > 0
     abstained = cells["score gap", 5]["abstained"]
     assert abstained["c1"]["count"] > abstained["c0"]["count"]
 
@@ -195,7 +195,7 @@ def test_the_python_examples_run_as_they_stand(page: Path, walk: Walk) -> None:
         finished = subprocess.run(
             [sys.executable, "-c", example.replace("examples/demo.toml", "first.toml")],
             cwd=walk.folder, env=own_environment(walk.folder), capture_output=True, text=True,
-            encoding="utf-8", check=False, timeout=60,
+            encoding="utf-8", check=False, timeout=120,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
         assert finished.stdout.strip()
@@ -324,7 +324,7 @@ def test_the_data_of_the_how_to_page_are_accepted(tmp_path: Path) -> None:
         finished = subprocess.run(
             [str(BIN / "ragassay"), *command.split(), "mydata.toml"], cwd=tmp_path,
             env=own_environment(tmp_path), capture_output=True, text=True, encoding="utf-8",
-            check=False, timeout=60,
+            check=False, timeout=120,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "4 trials: 2 questions" in squeezed(finished.stdout) or "8 trials" in finished.stdout

@@ -1,1 +1,1 @@
-"""Attacks of ragassay."""
+"""Published attacks, one file each: what the passages to inject say."""

@@ -25,6 +25,15 @@ def build_as(
 ) -> str:
     """Fill the template: question, "outdated" notice with the truth, "latest" wrong answer.
 
+    Parameters
+    ----------
+    question, correct, target : str
+        The question, its correct answer, and the attacker's answer.
+    brackets : bool
+        Whether square brackets stand around the two answers.
+    separator : str
+        What stands between the three parts.
+
     Examples
     --------
     >>> build_as("who", "A", "B", brackets=False).startswith("who Note, there are many outdated")

@@ -6,25 +6,29 @@ Generation of Large Language Models", USENIX Security, section 4 (black-box sett
 Deviations: the helper's prompt is our own wording (``prompt`` loads another from a file).
 The released generator has no verification loop; ours has the paper's. ``order = "suffix"``
 is the form of the PoisonArena release (text, question, full stop); ``order = "none"`` plays
-texts that are whole passages already.
+texts that are whole passages already. White space within a written text is squeezed; its
+length is asked for and recorded, not enforced. The declared knowledge is that of the paper,
+also where released texts spare the attacker the helper model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from ragassay import prompts
 from ragassay.canon import digest
 from ragassay.errors import ConfigError
-from ragassay.matching import clean_str, phrase
+from ragassay.matching import clean_str, has_content
 from ragassay.plugins import AttackerView
 from ragassay.types import Json, Knowledge, Passage, PoisonSet, Target
 
 Order = Literal["prefix", "suffix", "none"]
+Source = Literal["released", "generated"]
+_HELPER_TOKENS = 96  # the helper's usual limit; about two tokens a word need more beyond 48
 
 
 def build_black_box(
@@ -33,6 +37,19 @@ def build_black_box(
     """Join the retrieval part (the question) and the generation part of a passage.
 
     The released code joins without a space and keeps a question mark.
+
+    Parameters
+    ----------
+    question, text : str
+        The retrieval part S and the generation part I.
+    order : "prefix", "suffix" or "none"
+        ``S + separator + I`` (PoisonedRAG), ``I + S + separator`` (PoisonArena), or I alone.
+    separator : str
+        What follows the question.
+
+    References
+    ----------
+    Zou et al. (2025), section 4, and the released code.
 
     Examples
     --------
@@ -51,7 +68,8 @@ class PoisonedRAG:
     ``source = "released"`` uses the texts published with the data set; ``"generated"`` asks
     the experiment's helper model for ``n`` texts of at most ``max_words`` words, each tried
     up to ``trials`` times until a reader of the text alone gives the wrong answer; the last
-    text is kept and marked unverified.
+    text is kept and marked unverified. ``order`` and ``separator`` say how question and text
+    are joined; ``prompt`` and ``verify_prompt`` are templates (names or files).
     """
 
     version: ClassVar[str] = "1"
@@ -60,7 +78,7 @@ class PoisonedRAG:
     n: int = 5
     order: Order = "prefix"
     separator: str = "."
-    source: Literal["released", "generated"] = "released"
+    source: Source = "released"
     max_words: int = 30
     trials: int = 50
     prompt: str = "poisonedrag_write"
@@ -70,6 +88,13 @@ class PoisonedRAG:
         for name in ("n", "max_words", "trials"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"need {name} >= 1, got {getattr(self, name)}")
+        for name, known in (("order", get_args(Order)), ("source", get_args(Source))):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"need {name} to be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
+        _check_slots(self.prompt, needed={"question", "answer"}, optional={"words"})
+        _check_slots(self.verify_prompt, needed={"context", "question"}, optional=set())
 
     @property
     def max_passages(self) -> int:
@@ -129,16 +154,30 @@ class PoisonedRAG:
         write = prompts.load(self.prompt).render(
             {"question": view.question, "answer": wanted, "words": str(self.max_words)}
         )
-        text = ""
+        last = ""
         for trial in range(1, self.trials + 1):
-            [text] = view.ask_helper([write], sample_index=index * self.trials + trial - 1)
-            text = " ".join(text.split())
-            if not phrase(text):
+            [draft] = view.ask_helper(
+                [write],
+                max_tokens=max(_HELPER_TOKENS, 2 * self.max_words),
+                sample_index=index * self.trials + trial - 1,  # no two draws share one
+            )
+            draft = " ".join(draft.split())
+            if not has_content(draft):
                 continue  # an empty draft cannot convince anybody
+            last = draft
             check = prompts.load(self.verify_prompt).render(
-                {"context": text, "question": view.question}
+                {"context": draft, "question": view.question}
             )
             [answer] = view.ask_helper([check], temperature=0.0)
-            if clean_str(wanted) in clean_str(answer):
-                return text, {"verified": True, "trials": trial}
-        return text, {"verified": False, "trials": self.trials}
+            if has_content(wanted) and clean_str(wanted) in clean_str(answer):
+                return draft, {"verified": True, "trials": trial}
+        return last, {"verified": False, "trials": self.trials}
+
+
+def _check_slots(prompt: str, *, needed: set[str], optional: set[str]) -> None:
+    found = prompts.load(prompt).slots
+    if not needed <= found <= needed | optional:
+        may = f" and may have {sorted(optional)}" if optional else ""
+        raise ConfigError(
+            f"prompt {prompt!r} has the slots {sorted(found)}, it needs {sorted(needed)}{may}"
+        )

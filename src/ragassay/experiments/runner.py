@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ragassay import canon
-from ragassay.errors import BackendError, Interrupted, StoreError
+from ragassay.errors import BackendError, Interrupted, StoreError, TooManyFailures
 from ragassay.experiments.aligned import analyze
 from ragassay.experiments.context import make_ready, retrieve
 from ragassay.experiments.plan import jobs_of
@@ -106,7 +106,10 @@ def run(
     StoreError
         The folder holds another experiment, is in use, or cannot be written.
     BackendError
-        Too many trials failed; finished ones are kept.
+        Too many trials failed in a row; finished ones are kept.
+    TooManyFailures
+        The run ended with more failed trials than its error budget allows; the summary is
+        written and counts them as dropped.
     Interrupted
         The user stopped the run; finished trials are kept.
     """
@@ -158,7 +161,7 @@ def run(
             encoder_seconds=getattr(index, "encode_seconds", 0.0),
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
-    _within_budget(summary, experiment, spent)
+    _within_budget(result, experiment, spent.last_error)
     return result
 
 
@@ -296,19 +299,20 @@ def _workers(setup: Setup) -> int:
     return 128 if setup.generator.instance.gathers else 32
 
 
-def _within_budget(summary: dict[str, Any], experiment: Experiment, spent: _Spent) -> None:
-    planned, failed = summary["trials"]["planned"], summary["trials"]["failed"]
-    if failed == planned:
-        raise BackendError(
-            f"not estimable: {failed} of {planned} trials failed; the last error: "
-            f"{spent.last_error}"
-        )
+def _within_budget(result: RunResult, experiment: Experiment, last_error: str) -> None:
+    planned = result.summary["trials"]["planned"]
+    failed = result.summary["trials"]["failed"]
     budget = experiment.file.run.error_budget
-    if failed > budget * planned:
-        raise BackendError(
+    if failed == planned:
+        message = f"not estimable: {failed} of {planned} trials failed"
+    elif failed > budget * planned:
+        message = (
             f"{failed} of {planned} trials failed, more than run.error_budget = {budget:g} "
-            f"allows; the report counts them as dropped. The last error: {spent.last_error}"
+            "allows; the report counts them as dropped"
         )
+    else:
+        return
+    raise TooManyFailures(f"{message}. The last error: {last_error}", folder=result.folder)
 
 
 # --------------------------------------------------------------------------------- the folder

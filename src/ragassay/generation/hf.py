@@ -67,7 +67,9 @@ class EmbeddedSmolLM2:
     batch_size : int, default 16
         Number of lanes that decode side by side.
     threads : int, default 0
-        Threads of PyTorch; 0 keeps its default.
+        Threads of PyTorch; 0 keeps its default. Not part of the identity: another number (as
+        another processor) can round the last bits of a logit differently, which left all of
+        80 answers as they were (40 in float32, 40 in bfloat16).
     """
 
     version: ClassVar[str] = "1"

@@ -15,7 +15,11 @@ def pack_linear_layers(model: Any) -> None:
 
     if model.device.type != "cpu" or model.dtype not in (torch.float32, torch.bfloat16):
         return
-    layers = [layer for layer in model.modules() if type(layer) is torch.nn.Linear]
+    layers = [
+        layer
+        for layer in model.modules()
+        if type(layer) is torch.nn.Linear and not isinstance(layer.forward, _PackedLinear)
+    ]
     with torch.inference_mode():
         for number, layer in enumerate(layers):
             try:

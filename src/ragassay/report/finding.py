@@ -16,6 +16,7 @@ from ragassay.report.grids import Block, Cell
 from ragassay.report.text import bracket, count, level, p_equals, place, plural, points, visible
 from ragassay.stats.intervals import COARSE_GROUPS, MIN_GROUPS
 
+
 def finding(summary: Mapping[str, Any]) -> str:
     """State the main finding in one sentence, under the headline rule.
 
@@ -29,36 +30,48 @@ def finding(summary: Mapping[str, Any]) -> str:
         What ``ragassay.experiments.aligned.analyze`` returns.
     """
     top = _largest_budget(grids.blocks(summary))
-    cells = [cell for block in top for cell in block.defended if cell["estimable"]]
-    if not cells:
+    cells, lead = _compared(summary), best(summary)
+    if lead is None:
         return _without_defense(summary, top)
-    sure = [cell for cell in cells if lowers(cell, summary["confidence"])]
-    if sure:
-        return _sentence(_named(max(sure, key=_order)))
-    return _sentence(_no_defense(cells, top, summary["confidence"]))
+    if lowers(lead, summary["confidence"]):
+        return _named(lead) + "."
+    return _no_defense(cells, lead, top, summary["confidence"]) + "."
 
 
 def finding_detail(summary: Mapping[str, Any]) -> str:
     """Give the figures behind :func:`finding`, all that belong together, in one line."""
-    top = _largest_budget(grids.blocks(summary))
-    cells = [cell for block in top for cell in block.defended if cell["estimable"]]
-    if not cells:
+    cells = _compared(summary)
+    cell = best(summary)
+    if cell is None:
         return ""
-    best = max([c for c in cells if lowers(c, summary["confidence"])] or cells, key=_order)
-    effect, test = best["effects"], best["mcnemar"]["poisoned"]["p_value"]
+    effect, test = cell["effects"], cell["mcnemar"]["poisoned"]["p_value"]
     figures = ", ".join(
         f"{name} {points(effect[name])} {bracket(effect[name])}" for name in ("N", "H", "Gamma")
     )
     chosen = (
-        f" It is the largest N of {plural(len(cells), 'comparison')}; the interval and the test "
-        "are not adjusted for that choice." if len(cells) > 1 else ""
+        f" It was chosen from {plural(len(cells), 'comparison')} for its N; the interval and the "
+        "test are not adjusted for that choice." if len(cells) > 1 else ""
     )  # fmt: skip
     return (
         f"In percentage points with {level(summary['confidence'])} intervals, for "
-        f"{visible(best['defense'])} against {place(best['attack'], best['budget'])} by the rule "
-        f"{visible(best['scorer'])}: {figures}; McNemar {p_equals(test)}; "
-        f"{plural(best['n'], 'query')} in {plural(best['groups'], 'injection group')}.{chosen}"
+        f"{visible(cell['defense'])} against {place(cell['attack'], cell['budget'])} by the rule "
+        f"{visible(cell['scorer'])}: {figures}; McNemar {p_equals(test)}; "
+        f"{plural(cell['n'], 'query')} in {plural(cell['groups'], 'injection group')}. "
+        f"Under attack, answers that abstain {_change(cell['abstained'])}, correct ones "
+        f"{_change(cell['correct'])}.{chosen}"
     )
+
+
+def best(summary: Mapping[str, Any]) -> Cell | None:
+    """Return the cell that the finding is about; ``None`` where no defense is estimable."""
+    cells = _compared(summary)
+    sure = [cell for cell in cells if lowers(cell, summary["confidence"])]
+    return max(sure or cells, key=_order, default=None)
+
+
+def _compared(summary: Mapping[str, Any]) -> list[Cell]:
+    top = _largest_budget(grids.blocks(summary))
+    return [cell for block in top for cell in block.defended if cell["estimable"]]
 
 
 def lowers(cell: Cell, confidence: float) -> bool:
@@ -97,43 +110,53 @@ def _named(cell: Cell) -> str:
     )
     text += f"{', but' if harm else ';'} on clean retrieval it {_clean_change(cell)}"
     if correct["c0"]["n"] and correct["c1"]["n"]:
-        text += f", correct answers there go {count(correct['c0'])} -> {count(correct['c1'])}"
+        text += f", correct answers {count(correct['c0'])} -> {count(correct['c1'])}"
     return text + _reservations(cell)
 
 
-def _no_defense(cells: Sequence[Cell], top: Sequence[Block], confidence: float) -> str:
-    best = max(cells, key=_order)
-    effect, rates = best["effects"], best["rates"]
-    attack = _attack(best) if len(top) == 1 else f"any attack at p = {best['budget']}"
-    idle = [b for b in top if (p0 := b.rate("p0")) and p0["count"] <= (b.rate("c0") or p0)["count"]]
-    if len(idle) == len(top):
-        clean, poisoned = top[0].rate("c0"), top[0].rate("p0")
+def _no_defense(cells: Sequence[Cell], lead: Cell, top: Sequence[Block], confidence: float) -> str:
+    rates, attack = lead["rates"], _attack(lead)
+    if len(top) > 1:
+        attack = f"any attack at p = {lead['budget']}"
+    if all(_idle(block) for block in top):
         return (
-            f"Without a defense, {_attack(best)} does not raise the target-positive answers "
-            f"({count(clean)} clean, {count(poisoned)} poisoned), so that there is no attack to "
-            f"defend against{_reservations(best)}"
+            f"Without a defense, {attack} does not raise the target-positive answers here "
+            f"({count(rates['c0'])} clean, {count(rates['p0'])} poisoned), so that there is no "
+            f"attack to defend against{_reservations(lead)}"
         )
-    pair = f"{effect['P']['count']} prevented, {effect['J']['count']} introduced"
-    seen = (
-        f"the largest net drop seen is that of {visible(best['defense'])}: {pair} "
-        f"({count(rates['p0'])} -> {count(rates['p1'])}, N {points(effect['N'])} pp "
-        f"{bracket(effect['N'])}, McNemar {p_equals(best['mcnemar']['poisoned']['p_value'])})"
-        if effect["N"]["count"] > 0
-        else f"none has a net drop at all (the best, {visible(best['defense'])}: {pair} "
-        f"of {best['n']})"
-    )
     if all(cell["effects"]["N"]["low"] is None for cell in cells):
         return (
             "No interval can be given for fewer than two injection groups, so that no defense "
-            f"can be said to lower the target-positive answers under {attack}; {seen}"
-            f"{_reservations(best)}"
+            f"can be said to lower the target-positive answers under {attack}; "
+            f"{_drop_seen(lead, bounds=False)}{_reservations(lead)}"
         )
     worse = sorted({visible(c["defense"]) for c in cells if raises(c, confidence)})
-    more = f", and {' and '.join(worse)} raises them" if worse else ""
+    verb = "raises" if len(worse) == 1 else "raise"
+    more = f", and {' and '.join(worse)} {verb} them" if worse else ""
     return (
         f"No defense lowers the target-positive answers under {attack} beyond uncertainty{more}; "
-        f"{seen}{_reservations(best)}"
+        f"{_drop_seen(lead, bounds=True)}{_reservations(lead)}"
     )
+
+
+def _drop_seen(lead: Cell, *, bounds: bool) -> str:
+    effect, rates = lead["effects"], lead["rates"]
+    name, net = visible(lead["defense"]), effect["N"]
+    pair = f"{effect['P']['count']} prevented, {effect['J']['count']} introduced"
+    if net["count"] <= 0:
+        return f"none has a net drop at all (the best, {name}: {pair} of {lead['n']})"
+    test = p_equals(lead["mcnemar"]["poisoned"]["p_value"])
+    text = f", N {points(net)} pp {bracket(net)}, McNemar {test}" if bounds else ""
+    return (
+        f"the largest net drop seen is that of {name}: {pair} "
+        f"({count(rates['p0'])} -> {count(rates['p1'])}{text})"
+    )
+
+
+def _idle(block: Block) -> bool:
+    """Whether poison does not raise the undefended level at all."""
+    clean, poisoned = block.rate("c0"), block.rate("p0")
+    return bool(clean and poisoned and poisoned["count"] <= clean["count"])
 
 
 def _without_defense(summary: Mapping[str, Any], top: Sequence[Block]) -> str:
@@ -155,11 +178,13 @@ def _without_defense(summary: Mapping[str, Any], top: Sequence[Block]) -> str:
 
 def _clean_change(cell: Cell) -> str:
     test = cell["mcnemar"]["clean"]
-    rates = cell["rates"]
     if not test["gained"] and not test["lost"]:
-        return f"changes none ({count(rates['c1'])})"
-    levels = f"{count(rates['c0'])} -> {count(rates['c1'])}"
-    return f"adds {test['gained']} and removes {test['lost']} ({levels})"
+        return "changes none"
+    return f"adds {test['gained']} and removes {test['lost']}"
+
+
+def _change(rates: Mapping[str, Any]) -> str:
+    return f"{count(rates['p0'])} -> {count(rates['p1'])}"
 
 
 def _attack(cell: Cell) -> str:
@@ -174,7 +199,3 @@ def _reservations(cell: Cell) -> str:
     if text:
         notes.append(f"dropped: {text}")
     return f" [{'; '.join(notes)}]" if notes else ""
-
-
-def _sentence(text: str) -> str:
-    return text + "."

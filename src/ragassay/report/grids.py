@@ -153,14 +153,17 @@ def conditions(block: Block) -> Grid:
                 rate = cell[what][condition] if what in cell else None
                 row.append(share(rate, interval=bool(rate and rate["n"])))
         both = cell.get("hits_while_abstaining")
-        row.append(f"{both[clean]}, {both[poisoned]}" if both else NOT_ESTIMABLE)
+        row.append(
+            ", ".join(f"{both[c]}/{cell['rates'][c]['count']}" for c in (clean, poisoned))
+            if both else NOT_ESTIMABLE
+        )  # fmt: skip
         rows.append(tuple(row))
     return Grid(
         title=block.title,
         columns=(
             "Defense", "Target-positive, clean", "Target-positive, poisoned", "Correct, clean",
             "Correct, poisoned", "Abstained, clean", "Abstained, poisoned",
-            "Target-positive while abstaining: clean, poisoned",
+            "Of target-positive, abstained: clean, poisoned",
         ),
         rows=tuple(rows),
         keys=tuple(cell["defense"] for cell in block.cells),
@@ -267,7 +270,10 @@ def dropped(summary: Mapping[str, Any]) -> Grid:
             )
     return Grid(
         title="Dropped queries",
-        columns=("Rule", "Attack", "Defense", "Dropped", *(r.capitalize() for r in REASONS.values())),
+        columns=(
+            "Rule", "Attack", "Defense", "Dropped",
+            *(reason.capitalize() for reason in REASONS.values()),
+        ),
         rows=tuple(rows),
     )  # fmt: skip
 
@@ -328,5 +334,3 @@ def _any_poison(block: Block) -> str:
         return ""
     rate = block.undefended["context"]["p0"]["any_poison"]
     return f"Poisoned contexts with any poison: {share(rate, interval=bool(rate['n']))}."
-
-

@@ -1,47 +1,38 @@
 """Charts as inline SVG: transitions, effects with intervals, and rates in the four conditions.
 
 Every chart is one panel for one (rule, attack, budget); the panels of a report share their
-axes. Colors are from the Okabe-Ito palette, and form or hatching says the same again. The
-drawing is object-oriented (no pyplot, no global state) and gives equal bytes for equal data.
-
-Labels that come from data never reach matplotlib: a placeholder of equal length is drawn and
-replaced, escaped, afterwards. A label can therefore hold any script, mathematics or markup.
+axes. Colors are from the Okabe-Ito palette, and form or hatching says the same again.
 """
 
 from __future__ import annotations
 
-import html
-import io
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ragassay.report import grids
 from ragassay.report.grids import Block, Cell
+from ragassay.report.sheet import (
+    ABSTAINED,
+    CONTRAST,
+    CORRECT,
+    FONT,
+    FOOT,
+    HARM,
+    INK,
+    INTRODUCED,
+    LINE,
+    MUTED,
+    NET,
+    PAPER,
+    PREVENTED,
+    TARGET,
+    open_sheet,
+)
 from ragassay.report.text import bracket, count, points, share, visible
 
-WIDTH = 480
-_FONT = 12.5
-_FOOT = 40
-_MAX_NAME = 34
-_TARGET, _CORRECT, _ABSTAINED = "#d55e00", "#0072b2", "#7a7a7a"
-_PREVENTED, _INTRODUCED = "#009e73", "#e69f00"
-_NET, _HARM, _CONTRAST = "#0072b2", "#d55e00", "#5a5a5a"
-_INK, _MUTED, _LINE, _PAPER = "#1b1b1b", "#6b6b6b", "#dcdcdc", "#fefefe"
-# Colors that follow the page's light or dark scheme; the hex value is the fallback.
-_VARIABLES = {
-    _INK: "ink", _MUTED: "muted", _LINE: "line", _PAPER: "paper", _CONTRAST: "contrast",
-    _TARGET: "target", _CORRECT: "correct", _ABSTAINED: "abstained",
-    _PREVENTED: "prevented", _INTRODUCED: "introduced",
-}  # fmt: skip
-_STYLE = {
-    "svg.fonttype": "none", "svg.hashsalt": "ragassay", "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"], "font.size": _FONT, "text.parse_math": False,
-    "axes.linewidth": 0.8, "hatch.linewidth": 1.2, "hatch.color": _INK, "path.simplify": False,
-}  # fmt: skip
+_MAX_NAME = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,16 +101,20 @@ def transition_chart(block: Block, top: float = 1.0) -> str:
     cells = sorted(_drawable(block), key=lambda c: (c["rates"]["p1"]["value"], c["defense"]))
     if not cells:
         return ""
-    clean = block.rate("c0")
-    with _sheet(len(cells) * 46 + _FOOT + 8) as sheet:
-        axes = sheet.axes(len(cells), left=14, right=14, xlim=(0, top))
+    with open_sheet(len(cells) * 58 + FOOT + 8) as sheet:
+        axes = sheet.axes(len(cells), left=12, right=50, xlim=(0, top))
+        _transition_marks(axes, cells)
         for row, cell in enumerate(cells):
-            _transition_row(sheet, axes, row, cell)
-        if clean:
-            axes.axvline(clean["value"], color=_MUTED, linestyle=(0, (1, 2)), linewidth=1.2)
+            before, after = cell["rates"]["p0"], cell["rates"]["p1"]
+            sheet.left(axes, row - 0.29, visible(cell["defense"], limit=_MAX_NAME), bold=True)
+            levels = f"{before['count']} -> {after['count']} of {after['n']}"
+            sheet.right(axes, row - 0.29, levels, x=1, shift=46)
+            lost, won = cell["effects"]["P"]["count"], cell["effects"]["J"]["count"]
+            _after(axes, before["value"], row + 0.03, f"\u2212{lost}", 5)
+            _after(axes, after["value"], row + 0.27, f"+{won}", 10)
         sheet.percent_axis(axes, top, "share of queries whose answer is target-positive")
         told = "; ".join(_transition_text(cell) for cell in cells)
-        return sheet.svg(f"Transitions under {block.title}", told)
+        return sheet.svg(_title("Transitions", block), told)
 
 
 def effect_chart(block: Block, span: tuple[float, float] = (-1.0, 1.0)) -> str:
@@ -135,20 +130,26 @@ def effect_chart(block: Block, span: tuple[float, float] = (-1.0, 1.0)) -> str:
     cells = sorted(_drawable(block), key=lambda c: (-c["effects"]["N"]["value"], c["defense"]))
     if not cells:
         return ""
-    with _sheet(len(cells) * 74 + _FOOT + 8) as sheet:
-        axes = sheet.axes(len(cells), left=14, right=158, xlim=span)
-        axes.axvline(0, color=_INK, linewidth=1)
+    with open_sheet(len(cells) * 74 + FOOT + 8) as sheet:
+        axes = sheet.axes(len(cells), left=14, right=166, xlim=span)
+        rows = range(len(cells))
+        axes.vlines([0] * len(cells), [r - 0.22 for r in rows], [r + 0.46 for r in rows],
+                    color=INK, linewidth=1)  # fmt: skip
+        for step, (name, marker, color) in enumerate(
+            (("N", "o", NET), ("H", "s", HARM), ("Gamma", "^", CONTRAST))
+        ):
+            ys = [row - 0.10 + 0.215 * step for row in rows]
+            _estimates(axes, ys, [cell["effects"][name] for cell in cells], marker, color)
+            for y, cell in zip(ys, cells, strict=True):
+                effect = cell["effects"][name]
+                symbol = "\u0393" if name == "Gamma" else name
+                text = f"{symbol} {points(effect)} {_interval(effect)}"
+                sheet.right(axes, y, text, x=1.03, color=INK)
         for row, cell in enumerate(cells):
             sheet.left(axes, row - 0.36, visible(cell["defense"], limit=_MAX_NAME), bold=True)
-            for step, (name, marker, color) in enumerate(
-                (("N", "o", _NET), ("H", "s", _HARM), ("Gamma", "^", _CONTRAST))
-            ):
-                _estimate(axes, row - 0.10 + 0.215 * step, cell["effects"][name], marker, color)
-                text = f"{name} {points(cell['effects'][name])} {_interval(cell['effects'][name])}"
-                sheet.right(axes, row - 0.10 + 0.215 * step, text, x=1.03, color=_INK)
         sheet.points_axis(axes, span, "percentage points, with interval")
         told = "; ".join(_effect_text(cell) for cell in cells)
-        return sheet.svg(f"N, H and Gamma under {block.title}", told)
+        return sheet.svg(_title("N, H and Gamma", block), told)
 
 
 def rates_chart(block: Block) -> str:
@@ -156,82 +157,100 @@ def rates_chart(block: Block) -> str:
     cells = [cell for cell in block.cells if cell["estimable"]]
     if not cells:
         return ""
-    with _sheet(len(cells) * 62 + _FOOT + 8) as sheet:
-        axes = sheet.axes(len(cells), left=76, right=14, xlim=(0, 1))
-        told = []
+    with open_sheet(len(cells) * 62 + FOOT + 8) as sheet:
+        axes = sheet.axes(len(cells), left=80, right=20, xlim=(0, 1))
+        lines = []
         for row, cell in enumerate(cells):
             bare = cell["defense"] == grids.UNDEFENDED
             name = grids.NO_DEFENSE if bare else visible(cell["defense"], limit=_MAX_NAME)
-            sheet.left(axes, row - 0.34, name, bold=True, x=-62)
-            for step, (word, condition) in enumerate(
-                (("clean", "c0"), ("poisoned", "p0")) if bare else (("clean", "c1"), ("poisoned", "p1"))
-            ):
+            sheet.left(axes, row - 0.34, name, bold=True, x=-74)
+            for step, word in enumerate(("clean", "poisoned")):
                 y = row - 0.04 + 0.29 * step
-                sheet.left(axes, y, word, x=-62, color=_MUTED)
-                told.append(_rates_row(axes, y, cell, condition, f"{name} {word}"))
+                sheet.left(axes, y, word, x=-74, color=MUTED)
+                lines.append((y, cell, f"{word[0]}{0 if bare else 1}"))
+        _rate_marks(axes, lines)
         sheet.percent_axis(axes, 1.0, "share of queries")
-        return sheet.svg(f"Rates under {block.title}", "; ".join(told))
+        told = "; ".join(_rates_text(cell, condition) for _, cell, condition in lines)
+        return sheet.svg(_title("Rates", block), told)
 
 
-def _transition_row(sheet: _Sheet, axes: Any, row: int, cell: Cell) -> None:
-    before, after = cell["rates"]["p0"], cell["rates"]["p1"]
-    prevented, introduced = (cell["effects"][e] for e in ("P", "J"))
-    held = before["value"] - prevented["value"]
-    sheet.left(axes, row - 0.30, visible(cell["defense"], limit=_MAX_NAME), bold=True)
-    sheet.right(axes, row - 0.30, f"{before['count']} -> {after['count']} of {after['n']}")
-    axes.barh(row + 0.05, prevented["value"], left=held, height=0.2, color=_PREVENTED)
+def _transition_marks(axes: Any, cells: Sequence[Cell]) -> None:
+    rows = range(len(cells))
+    before, after, clean = (
+        [cell["rates"][c]["value"] for cell in cells] for c in ("p0", "p1", "c0")
+    )
+    prevented, introduced = ([cell["effects"][e]["value"] for cell in cells] for e in ("P", "J"))
+    held = [b - p for b, p in zip(before, prevented, strict=True)]
+    axes.barh([r + 0.03 for r in rows], prevented, left=held, height=0.2, color=PREVENTED)
     axes.barh(
-        row + 0.25, introduced["value"], left=held, height=0.2, facecolor=_INTRODUCED,
-        hatch="////", edgecolor=_INK, linewidth=0,
+        [r + 0.27 for r in rows], introduced, left=held, height=0.2, facecolor=INTRODUCED,
+        hatch="////", edgecolor=INK, linewidth=0,
     )  # fmt: skip
-    x = before["value"]
-    axes.plot([x, x], [row - 0.14, row + 0.44], color=_INK, linestyle=(0, (4, 2)), linewidth=1.3)
+    for x, dashes in ((before, (0, (4, 2))), (clean, (0, (1, 2)))):
+        axes.vlines(
+            x, [r - 0.14 for r in rows], [r + 0.44 for r in rows], color=INK, linestyle=dashes,
+            linewidth=1.4, clip_on=False, zorder=3,
+        )  # fmt: skip
     axes.plot(
-        [after["value"]], [row + 0.15], marker="D", markersize=8, markerfacecolor=_PAPER,
-        markeredgecolor=_INK, markeredgewidth=1.6, linestyle="none", zorder=5, clip_on=False,
+        after, [r + 0.27 for r in rows], marker="D", markersize=8, markerfacecolor=PAPER,
+        markeredgecolor=INK, markeredgewidth=1.6, linestyle="none", zorder=5, clip_on=False,
     )  # fmt: skip
-    limit = axes.get_xlim()[1]
-    _beside(axes, held, row + 0.05, f"\u2212{prevented['count']}", limit, before_first=True)
-    _beside(axes, held + introduced["value"], row + 0.25, f"+{introduced['count']}", limit)
 
 
-def _beside(
-    axes: Any, x: float, y: float, text: str, limit: float, *, before_first: bool = False
-) -> None:
-    """Put a count left or right of a bar, on the other side where the axis ends."""
-    left = x > 0.1 * limit if before_first else x > 0.9 * limit
+def _after(axes: Any, x: float, y: float, text: str, pixels: float) -> None:
+    """Write a count right of what it counts, on paper so that no line crosses it."""
     axes.annotate(
-        text, (x, y), xytext=(-9 if left else 9, 0), textcoords="offset points",
-        ha="right" if left else "left", va="center", fontsize=_FONT - 0.5, color=_INK,
+        text, (x, y), xytext=(pixels, 0), textcoords="offset points", ha="left", va="center",
+        fontsize=FONT - 0.5, color=INK, annotation_clip=False, zorder=4,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
     )  # fmt: skip
 
 
-def _estimate(axes: Any, y: float, effect: Mapping[str, Any], marker: str, color: str) -> None:
-    if effect["low"] is not None:
-        axes.plot([effect["low"], effect["high"]], [y, y], color=color, linewidth=2)
-    axes.plot(
-        [effect["value"]], [y], marker=marker, markersize=7, color=color, linestyle="none",
-        markerfacecolor=color if effect["low"] is not None else _PAPER, zorder=4, clip_on=False,
+def _estimates(
+    axes: Any, ys: Sequence[float], effects: Sequence[Mapping[str, Any]], marker: str, color: str
+) -> None:
+    """Draw estimates with their intervals; one without an interval is hollow."""
+    bounded = [(y, e) for y, e in zip(ys, effects, strict=True) if e["low"] is not None]
+    axes.hlines(
+        [y for y, _ in bounded], [e["low"] for _, e in bounded], [e["high"] for _, e in bounded],
+        color=color, linewidth=2,
     )  # fmt: skip
+    bare = [(y, e) for y, e in zip(ys, effects, strict=True) if e["low"] is None]
+    for some, fill in ((bounded, color), (bare, PAPER)):
+        axes.plot(
+            [e["value"] for _, e in some], [y for y, _ in some], marker=marker, markersize=7,
+            color=color, linestyle="none", markerfacecolor=fill, zorder=4, clip_on=False,
+        )  # fmt: skip
 
 
-def _rates_row(axes: Any, y: float, cell: Cell, condition: str, name: str) -> str:
-    axes.plot([0, 1], [y, y], color=_LINE, linewidth=0.8, zorder=1)
-    told = []
-    for what, word, marker, size, color in (
-        ("abstained", "abstained", "x", 8, _ABSTAINED),
-        ("correct", "correct", "o", 9, _CORRECT),
-        ("rates", "target-positive", "D", 7, _TARGET),
+def _rate_marks(axes: Any, lines: Sequence[tuple[float, Cell, str]]) -> None:
+    ys = [y for y, _, _ in lines]
+    axes.hlines(ys, [0] * len(ys), [1] * len(ys), color=LINE, linewidth=0.8, zorder=1)
+    for what, marker, size, color, fill in (
+        ("abstained", "x", 8, ABSTAINED, ABSTAINED),
+        ("correct", "o", 9, CORRECT, PAPER),
+        ("rates", "D", 7, TARGET, TARGET),
     ):
-        rate = cell[what][condition]
-        told.append(f"{word} {count(rate)}")
-        if rate["n"]:
-            axes.plot(
-                [rate["value"]], [y], marker=marker, markersize=size, color=color,
-                markerfacecolor=_PAPER if what == "correct" else color, markeredgewidth=2,
-                linestyle="none", zorder=3, clip_on=False,
-            )  # fmt: skip
-    return f"{name}: {', '.join(reversed(told))}"
+        known = [(cell[what][c]["value"], y) for y, cell, c in lines if cell[what][c]["n"]]
+        axes.plot(
+            [x for x, _ in known], [y for _, y in known], marker=marker, markersize=size,
+            color=color, markerfacecolor=fill, markeredgewidth=2, linestyle="none", zorder=3,
+            clip_on=False,
+        )  # fmt: skip
+
+
+def _rates_text(cell: Cell, condition: str) -> str:
+    bare = cell["defense"] == grids.UNDEFENDED
+    name = grids.NO_DEFENSE if bare else visible(cell["defense"])
+    return (
+        f"{name} {'clean' if condition[0] == 'c' else 'poisoned'}: target-positive "
+        f"{count(cell['rates'][condition])}, correct {count(cell['correct'][condition])}, "
+        f"abstained {count(cell['abstained'][condition])}"
+    )
+
+
+def _title(kind: str, block: Block) -> str:
+    return f"{kind} under {block.title}, rule {visible(block.scorer)}"
 
 
 def _transition_text(cell: Cell) -> str:
@@ -244,7 +263,9 @@ def _transition_text(cell: Cell) -> str:
 
 def _effect_text(cell: Cell) -> str:
     effect = cell["effects"]
-    figures = ", ".join(f"{e} {points(effect[e])} {bracket(effect[e])}" for e in ("N", "H", "Gamma"))
+    figures = ", ".join(
+        f"{e} {points(effect[e])} {bracket(effect[e])}" for e in ("N", "H", "Gamma")
+    )
     return f"{visible(cell['defense'])}: {figures}"
 
 
@@ -280,112 +301,3 @@ def _effect_span(every: Sequence[Block]) -> tuple[float, float]:
                 values += [v for k in ("low", "value", "high") if (v := effect[k]) is not None]
     low, high = math.floor(min(values) * 10 + 1e-9) / 10, math.ceil(max(values) * 10 - 1e-9) / 10
     return low, high
-
-
-# --------------------------------------------------------------------------------- the drawing
-
-
-@dataclass(slots=True)
-class _Sheet:
-    """A figure whose units are pixels, and the foreign labels that are put in afterwards."""
-
-    figure: Any
-    height: int
-    labels: list[str] = field(default_factory=list)
-
-    def axes(self, rows: int, *, left: int, right: int, xlim: tuple[float, float]) -> Any:
-        bottom, top = _FOOT / self.height, 1 - 8 / self.height
-        axes = self.figure.add_axes(
-            (left / WIDTH, bottom, (WIDTH - left - right) / WIDTH, top - bottom)
-        )
-        axes.set_xlim(*xlim)
-        axes.set_ylim(rows - 0.5, -0.5)
-        axes.set_yticks([])
-        axes.set_facecolor("none")
-        for side in ("left", "right", "top"):
-            axes.spines[side].set_visible(False)
-        axes.spines["bottom"].set_color(_MUTED)
-        for row in range(1, rows):
-            axes.axhline(row - 0.5, color=_LINE, linewidth=0.6, zorder=0)
-        return axes
-
-    def percent_axis(self, axes: Any, top: float, label: str) -> None:
-        step = 0.2 if top > 0.5 else 0.1 if top > 0.2 else 0.05
-        ticks = [i * step for i in range(round(top / step) + 1) if i * step <= top + 1e-9]
-        self._axis(axes, ticks, [f"{100 * t:.0f}%" for t in ticks], label)
-
-    def points_axis(self, axes: Any, span: tuple[float, float], label: str) -> None:
-        width = span[1] - span[0]
-        step = 0.5 if width > 1.3 else 0.25 if width > 0.6 else 0.1
-        first, last = math.ceil(span[0] / step - 1e-9), math.floor(span[1] / step + 1e-9)
-        ticks = [i * step for i in range(first, last + 1)]
-        names = [f"{100 * t:+.0f}".replace("-", "\u2212") if t else "0" for t in ticks]
-        self._axis(axes, ticks, names, label)
-
-    def _axis(self, axes: Any, ticks: Sequence[float], names: Sequence[str], label: str) -> None:
-        axes.set_xticks(ticks, names)
-        axes.tick_params(axis="x", colors=_MUTED, labelsize=_FONT - 1.5, length=3)
-        axes.grid(axis="x", color=_LINE, linewidth=0.6, zorder=0)
-        axes.set_axisbelow(True)
-        axes.set_xlabel(label, color=_MUTED, fontsize=_FONT - 1)
-
-    def left(
-        self, axes: Any, y: float, text: str, *, x: float = 0, bold: bool = False,
-        color: str = _INK,
-    ) -> None:  # fmt: skip
-        """Write a label ``x`` pixels right of the left end of the axis."""
-        axes.annotate(
-            self._token(text), (0, y), xycoords=("axes fraction", "data"), xytext=(x, 0),
-            textcoords="offset points", ha="left", va="center", color=color,
-            fontweight="bold" if bold else "normal", annotation_clip=False,
-        )  # fmt: skip
-
-    def right(self, axes: Any, y: float, text: str, *, x: float = 1, color: str = _MUTED) -> None:
-        """Write a label that ends (or, right of the axis, starts) at a fraction of the axis."""
-        axes.annotate(
-            self._token(text.replace("->", "\u2192").replace("-", "\u2212")), (x, y),
-            xycoords=("axes fraction", "data"), ha="right" if x <= 1 else "left", va="center",
-            color=color, fontsize=_FONT - 1.5, annotation_clip=False,
-        )  # fmt: skip
-
-    def _token(self, text: str) -> str:
-        self.labels.append(text)
-        token = f"@{len(self.labels) - 1}@"
-        return token + "@" * max(0, len(text) - len(token))
-
-    def svg(self, title: str, description: str) -> str:
-        raw = io.StringIO()
-        self.figure.savefig(raw, format="svg", transparent=True, metadata={"Date": None})
-        return _inline(raw.getvalue(), self.labels, title, description)
-
-
-@contextmanager
-def _sheet(height: int) -> Iterator[_Sheet]:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(_STYLE):
-        yield _Sheet(Figure(figsize=(WIDTH / 72, height / 72)), height)
-
-
-def _inline(raw: str, labels: Sequence[str], title: str, description: str) -> str:
-    """Turn a stand-alone SVG file into an element that can stand in an HTML page."""
-    body = raw[raw.index("<svg") :]
-    body = body[body.index(">") + 1 :]
-    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="(?![hmp][0-9a-f]{8})[^"]*"', "", body)  # names of groups, used nowhere
-    body = body.replace("xlink:href", "href")
-    body = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans, sans-serif)", body)
-    for color, name in _VARIABLES.items():
-        body = body.replace(color, f"var(--{name}, {color})")
-    for index, label in enumerate(labels):
-        body = re.sub(rf"(?<=>)@{index}@+(?=<)", lambda _, t=label: html.escape(t), body)
-    body = re.sub(r"\s*\n\s*", " ", body)
-    height = re.search(r'height="([\d.]+)pt"', raw)
-    box = f"0 0 {WIDTH} {height[1] if height else WIDTH}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" '
-        f'aria-label="{html.escape(title)}"><title>{html.escape(title)}</title>'
-        f"<desc>{html.escape(description)}</desc>{body.strip()}"
-    )

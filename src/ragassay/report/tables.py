@@ -43,6 +43,8 @@ DEFINITIONS = (
     ("own, foreign poison", "written for this query, or for another query of its injection group"),
     ("support", "a passage that the data set marks as supporting the truth"),
     ("dropped", "a query that lacks one of its four labels; it is in no figure of that rule"),
+    ("interval of width 0", "every resample gave the same figure, as with few groups or balanced "
+     "P and J; it does not mean certainty"),
     ("beyond uncertainty", "the interval of N lies above 0 and the McNemar test rejects"),
 )  # fmt: skip
 
@@ -87,9 +89,7 @@ def headline_table(summary: Mapping[str, Any], scorer: str | None = None) -> Tab
 
 
 def _effects_table(block: Block) -> Table:
-    table = _small_table(
-        "defense", "target-\npositive", "P\nprev.", "J\nintr.", "N", "H", "Gamma"
-    )
+    table = _small_table("defense", "target-\npositive", "P\nprev.", "J\nintr.", "N", "H", "Gamma")
     for cell in block.defended:
         if not cell["estimable"]:
             table.add_row(_two_lines(cell["defense"]), *[Text("not\nestimable"), *[Text("-")] * 5])

@@ -16,11 +16,11 @@ MAX_LABEL = 120
 
 
 def visible(text: str, *, limit: int = MAX_LABEL) -> str:
-    """Show controls, bidirectional marks and lone surrogates as code points, on one line.
+    r"""Show controls, bidirectional marks and lone surrogates as code points, on one line.
 
     Examples
     --------
-    >>> visible("abc\\u202edef")
+    >>> visible("abc\u202edef")
     'abc⟨U+202E⟩def'
     """
     shown = "".join(

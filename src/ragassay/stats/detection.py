@@ -7,7 +7,7 @@ Source: "Prevented is not protected", appendices D and H (score statistics, cali
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -40,6 +40,22 @@ def calibrate_threshold(scores: Sequence[float] | NDArray[np.float64], fpr: floa
     """Choose the threshold t of the rule "flag iff score > t" on clean scores.
 
     At most the share ``fpr`` of the clean scores lies above t; ties never raise it.
+
+    Parameters
+    ----------
+    scores : sequence of float, shape (n,)
+        Scores of n clean contexts, larger is more suspicious.
+    fpr : float
+        Nominal false-positive rate in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        There is no score, one is not finite, or ``fpr`` is out of range.
+
+    References
+    ----------
+    "Prevented is not protected", appendix D.
 
     Examples
     --------
@@ -74,7 +90,7 @@ def score_statistics(scores: Sequence[float] | NDArray[np.float64]) -> ScoreStat
     """
     values = _finite(scores)
     return ScoreStatistics(
-        negative_min=-float(values.min()),
+        negative_min=0.0 - float(values.min()),  # never -0.0
         gap=float(values.max() - values.min()),
         dispersion=float(values.std()),
     )
@@ -118,22 +134,44 @@ def graph_statistics(weights: NDArray[np.float64]) -> GraphStatistics:
     root = 1 / np.sqrt(degree)
     laplacian = np.eye(k) - root[:, None] * w * root[None, :]
     total = degree.sum()
-    conductance = min(
-        float(w[np.ix_(side, ~side)].sum() / min(degree[side].sum(), degree[~side].sum()))
-        for side in _cuts(k)
-    )
+    # Row c of `sets` is the node set whose bits make up the number c.
+    sets = (np.arange(2**k)[:, None] >> np.arange(k) & 1).astype(np.float64)
+    volume = sets @ degree
+    cut = volume - ((sets @ w) * sets).sum(axis=1)
+    proper = slice(1, 2**k - 1)
+    conductance = (cut[proper] / np.minimum(volume[proper], total - volume[proper])).min()
     excess = w / total - np.outer(degree, degree) / total**2
-    modularity = max(
-        float(sum(excess[np.ix_(block, block)].sum() for block in partition))
-        for partition in _partitions(k)
+    modularity = _best_partition(((sets @ excess) * sets).sum(axis=1).tolist())
+    return GraphStatistics(
+        float(np.linalg.eigvalsh(laplacian)[1]), max(0.0, float(conductance)), modularity
     )
-    return GraphStatistics(float(np.linalg.eigvalsh(laplacian)[1]), conductance, modularity)
 
 
 def auroc(
     positive: Sequence[float] | NDArray[np.float64], negative: Sequence[float] | NDArray[np.float64]
 ) -> float | None:
-    """Probability that a positive scores above a negative, ties one half; None if one is empty."""
+    """Probability that a positive scores above a negative, with ties counted one half.
+
+    Parameters
+    ----------
+    positive, negative : sequence of float
+        Scores of the two classes, larger is more suspicious.
+
+    Returns
+    -------
+    float or None
+        None where a class is empty.
+
+    Raises
+    ------
+    ValueError
+        A score is not finite.
+
+    Examples
+    --------
+    >>> auroc([0.9, 0.5], [0.5, 0.1])
+    0.875
+    """
     if len(positive) == 0 or len(negative) == 0:
         return None
     p, n = _finite(positive), _finite(negative)
@@ -157,7 +195,22 @@ def fnr_at_fpr(
     """Miss rate at the smallest threshold whose false-positive rate is at most ``fpr``.
 
     It is read off the evaluated candidates themselves, so it is an oracle's operating point.
-    None where either class is empty.
+
+    Parameters
+    ----------
+    positive, negative : sequence of float
+        Scores of poison and of clean candidates.
+    fpr : float
+        Largest allowed false-positive rate in (0, 1).
+
+    Returns
+    -------
+    OperatingPoint or None
+        None where either class is empty.
+
+    References
+    ----------
+    "Ranking is not judgment", operating points at a matched false-positive rate.
     """
     if len(positive) == 0 or len(negative) == 0:
         return None
@@ -172,21 +225,18 @@ def _finite(scores: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64
     return values
 
 
-def _cuts(k: int) -> Iterator[NDArray[np.bool_]]:
-    """Every split of k nodes into two non-empty sides, once."""
-    for code in range(1, 2 ** (k - 1)):
-        yield np.array([bool(code >> i & 1) for i in range(k)])
+def _best_partition(value: Sequence[float]) -> float:
+    """Largest sum of block values over all partitions of a set of nodes.
 
-
-def _partitions(k: int) -> Iterator[list[list[int]]]:
-    """Every partition of k nodes, by restricted growth."""
-
-    def grow(node: int, blocks: list[list[int]]) -> Iterator[list[list[int]]]:
-        if node == k:
-            yield blocks
-            return
-        for i in range(len(blocks)):
-            yield from grow(node + 1, [*blocks[:i], [*blocks[i], node], *blocks[i + 1 :]])
-        yield from grow(node + 1, [*blocks, [node]])
-
-    yield from grow(0, [])
+    ``value[c]`` belongs to the block whose bits make up c. Every partition is covered: the
+    block of the lowest node is split off in all ways, and the rest is solved before.
+    """
+    best = [0.0] * len(value)
+    for nodes in range(1, len(value)):
+        lowest = nodes & -nodes
+        others = part = nodes ^ lowest
+        best[nodes] = value[nodes]
+        while part:
+            part = (part - 1) & others
+            best[nodes] = max(best[nodes], value[lowest | part] + best[others ^ part])
+    return best[-1]

@@ -18,6 +18,7 @@ from scipy.special import ndtri
 MIN_GROUPS = 2
 COARSE_GROUPS = 10
 _MAX_ENUMERATED = 7
+_CELLS_AT_ONCE = 2**21  # of the draws x groups table, so that memory stays bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Interval | No
     Examples
     --------
     >>> wilson(0, 96)
-    Interval(low=0.0, high=0.038475587934152496)
+    Interval(low=0.0, high=0.038475587857675686)
     """
     if not 0 <= successes <= n:
         raise ValueError(f"need 0 <= successes <= n, got {successes} of {n}")
@@ -104,14 +105,29 @@ def cluster_bootstrap(
     Raises
     ------
     ValueError
-        The lengths differ, there is no row, or a value is not finite.
+        The lengths differ, there is no row, a value is not finite, or ``draws`` or
+        ``confidence`` is out of range.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(7)
+    >>> cluster_bootstrap(np.array([1.0, 0.0, 1.0]), ["a", "a", "a"], rng=rng)
+    [None]
     """
+    if draws < 1:
+        raise ValueError(f"need draws >= 1, got {draws}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"need 0 < confidence < 1, got {confidence}")
     sums, sizes = _group_sums(values, groups)
     if len(sizes) < MIN_GROUPS:
         return [None] * sums.shape[1]
-    # Sorted by label above: the result does not depend on the order of the queries.
-    weights = rng.multinomial(len(sizes), np.full(len(sizes), 1 / len(sizes)), size=draws)
-    means = (weights @ sums) / (weights @ sizes)[:, None]
+    step = max(1, _CELLS_AT_ONCE // len(sizes))
+    means = np.concatenate(
+        [
+            _resampled_means(sums, sizes, min(step, draws - done), rng)
+            for done in range(0, draws, step)
+        ]
+    )
     tail = (1 - confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     return [Interval(float(a), float(b)) for a, b in zip(low, high, strict=True)]
@@ -120,18 +136,45 @@ def cluster_bootstrap(
 def enumerate_cluster_bootstrap(
     values: NDArray[np.float64], groups: Sequence[Any]
 ) -> NDArray[np.float64]:
-    """Return the means of all G**G equally likely resamples of G groups, shape (G**G,).
+    """Return the means of all equally likely resamples, the exact bootstrap distribution.
+
+    Parameters
+    ----------
+    values : array, shape (q,)
+        One value per query.
+    groups : sequence, length q
+        The injection group of each query; G different ones.
+
+    Returns
+    -------
+    array, shape (G**G,)
+        In the order of the draws, first group first.
 
     Raises
     ------
     ValueError
-        There are more than seven groups.
+        There are more than seven groups, or ``values`` has several columns.
     """
     sums, sizes = _group_sums(values, groups)
+    if sums.shape[1] != 1:
+        raise ValueError(f"need values of shape (q,), got {np.shape(values)}")
     if len(sizes) > _MAX_ENUMERATED:
         raise ValueError(f"at most {_MAX_ENUMERATED} groups can be enumerated, got {len(sizes)}")
     picks = np.array(list(itertools.product(range(len(sizes)), repeat=len(sizes))))
     means: NDArray[np.float64] = sums[picks, 0].sum(axis=1) / sizes[picks].sum(axis=1)
+    return means
+
+
+def _resampled_means(
+    sums: NDArray[np.float64], sizes: NDArray[np.float64], draws: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Draw groups with replacement; means per draw and column, shape (draws, m)."""
+    count = len(sizes)
+    picks = rng.integers(count, size=(draws, count), dtype=np.int32)
+    # How often each group was drawn, for all draws at once: a multinomial weight.
+    cells = (picks + np.arange(draws, dtype=np.int32)[:, None] * count).ravel()
+    weights = np.bincount(cells, minlength=draws * count).reshape(draws, count).astype(np.float64)
+    means: NDArray[np.float64] = (weights @ sums) / (weights @ sizes)[:, None]
     return means
 
 
@@ -147,7 +190,9 @@ def _group_sums(
         )
     if not np.isfinite(table).all():
         raise ValueError("values must be finite: drop the unscored queries first")
-    labels, index = np.unique(np.asarray(groups), return_inverse=True)
+    # Sorted by label, so that the draws do not depend on the order of the queries.
+    labels = {label: i for i, label in enumerate(sorted(set(groups)))}
+    index = np.array([labels[label] for label in groups])
     sums = np.zeros((len(labels), table.shape[1]))
     np.add.at(sums, index, table)
     sizes = np.bincount(index, minlength=len(labels)).astype(np.float64)

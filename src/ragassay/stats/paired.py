@@ -42,6 +42,10 @@ def mcnemar_exact(before: Labels, after: Labels) -> McNemar:
     ValueError
         The shapes differ, are not (n,), or a dtype is not bool.
 
+    References
+    ----------
+    McNemar (1947), Psychometrika 12(2), 153-157.
+
     Examples
     --------
     >>> mcnemar_exact(np.array([False] * 6), np.array([True] * 6))
@@ -123,6 +127,17 @@ def four_conditions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> FourCondi
     ------
     ValueError
         The shapes differ, n is 0, or a dtype is not bool.
+
+    References
+    ----------
+    "Prevented is not protected", section 2.1.
+
+    Examples
+    --------
+    >>> off, on = np.array([False, False, True, True]), np.array([True, False, False, True])
+    >>> four = four_conditions(off, on, off, on)
+    >>> four.P, four.J, four.N, four.H
+    (0.25, 0.25, 0.0, 0.0)
     """
     for other in (c1, p0, p1):
         _check(c0, other)
@@ -141,7 +156,26 @@ def four_conditions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> FourCondi
 
 
 def contributions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> NDArray[np.float64]:
-    """Return what each query adds to P, J, N, H and Gamma, shape (n, 5)."""
+    """Return what each query adds to P, J, N, H and Gamma.
+
+    The column means are the rates of :func:`four_conditions`; resampling the rows of this
+    table together keeps the four labels of a query together.
+
+    Parameters
+    ----------
+    c0, c1, p0, p1 : array of bool, shape (n,)
+        As for :func:`four_conditions`.
+
+    Returns
+    -------
+    array of float64, shape (n, 5)
+        Columns P, J, N, H, Gamma; entries are integers from -2 to 2.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ or a dtype is not bool.
+    """
     for other in (c1, p0, p1):
         _check(c0, other)
     a, b, c, d = (x.astype(np.float64) for x in (c0, c1, p0, p1))
@@ -150,7 +184,35 @@ def contributions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> NDArray[np.
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p-values for their number by Holm's step-down method, in the given order."""
+    """Adjust p-values for their number by Holm's step-down method.
+
+    Parameters
+    ----------
+    p_values : sequence of float
+        One per test, each in [0, 1].
+
+    Returns
+    -------
+    list of float
+        Adjusted p-values, in the given order.
+
+    Raises
+    ------
+    ValueError
+        A p-value is outside [0, 1] or not a number.
+
+    References
+    ----------
+    Holm (1979), Scandinavian Journal of Statistics 6(2), 65-70.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    for p in p_values:
+        if not 0 <= p <= 1:
+            raise ValueError(f"need p-values in [0, 1], got {p}")
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [0.0] * len(p_values)
     largest = 0.0

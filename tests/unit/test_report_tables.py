@@ -1,0 +1,341 @@
+"""Findings, tables and charts from summaries whose every figure is known."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.console import Console
+
+from ragassay.report import grids, tables
+from ragassay.report.finding import finding, finding_detail
+from ragassay.report.plots import panels
+from ragassay.report.text import bracket, decimal, percent, points, visible
+
+HOSTILE = (
+    '</script><script>alert(1)</script><img src=x onerror="a">$x^2$ [a](javascript:b)\u202e\u4e2d'
+)
+CONDITIONS = ("c0", "c1", "p0", "p1")
+
+
+def rate(number: int, n: int) -> dict[str, Any]:
+    low = max(0.0, number / n - 0.1) if n else None
+    high = min(1.0, number / n + 0.1) if n else None
+    return {"count": number, "n": n, "value": number / n if n else None, "low": low, "high": high}
+
+
+def effect(number: int, n: int, spread: float | None = 0.05) -> dict[str, Any]:
+    value = number / n
+    if spread is None:
+        return {"count": number, "value": value, "low": None, "high": None}
+    return {"count": number, "value": value, "low": value - spread, "high": value + spread}
+
+
+def cell(
+    defense: str, *, prevented: int = 0, introduced: int = 0, harm: int = 0, p0: int = 60,
+    n: int = 100, budget: int = 5, groups: int = 10, spread: float | None = 0.05,
+    p_value: float = 0.0001, attack: str = "poisonedrag", scorer: str = "tokens", dropped: int = 0,
+    estimable: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    c0, p1 = 5, p0 - prevented + introduced
+    counts = {"P": prevented, "J": introduced, "N": prevented - introduced, "H": harm,
+              "Gamma": prevented - introduced + harm}  # fmt: skip
+    composition = {"passages": 5.0, "own": 2.25, "foreign": 0.75}
+    context = {"n": n, "retrieved": composition, "kept": {**composition, "own": 1.5},
+               "support_retrieved": {"contexts_with": 0.8, "passages": 1.1},
+               "support_kept": {"contexts_with": 0.7, "passages": 1.0},
+               "any_poison": rate(n - 1, n)}  # fmt: skip
+    cost = {"model_calls": 1.0 if defense == "none" else 6.0, "input_tokens": 1234.5,
+            "output_tokens": 20.0, "encoded_texts": 0.0}  # fmt: skip
+    base = {
+        "scorer": scorer, "attack": attack, "budget": budget, "defense": defense,
+        "n": n if estimable else 0, "groups": groups, "estimable": estimable,
+        "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "not_applicable": 0},
+        "correct": {c: rate(n // 2, n) for c in CONDITIONS},
+        "abstained": {c: rate(3, n) for c in CONDITIONS},
+        "context": dict.fromkeys(CONDITIONS, context), "cost": dict.fromkeys(CONDITIONS, cost),
+    }  # fmt: skip
+    if not estimable:
+        return base
+    none = {"gained": 0, "lost": 0, "p_value": 1.0}
+    two = {"both": 1, "first_only": 2, "second_only": 3, "neither": n - 6}
+    return {
+        **base,
+        "rates": dict(zip(CONDITIONS, (rate(x, n) for x in (c0, c0 + harm, p0, p1)), strict=True)),
+        "effects": {name: effect(number, n, spread) for name, number in counts.items()},
+        "prevented_share": rate(prevented, p0),
+        "transitions": dict.fromkeys(grids.TRANSITIONS, two),
+        "mcnemar": {"poisoned": {"gained": introduced, "lost": prevented, "p_value": p_value},
+                    "clean": {**none, "gained": max(harm, 0)}},
+        "hits_while_abstaining": dict.fromkeys(CONDITIONS, 2),
+    }  # fmt: skip
+
+
+def summary(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    blocks = {(c["scorer"], c["attack"], c["budget"], c["n"], c["groups"]) for c in cells}
+    undefended = [
+        cell("none", scorer=s, attack=a, budget=b, n=n, groups=g) for s, a, b, n, g in blocks if n
+    ]
+    defenses = list(dict.fromkeys(c["defense"] for c in cells))
+    return {
+        "v": 1, "protocol": "aligned/1", "name": "hand", "headline": "tokens",
+        "scorers": ["published", "tokens"], "attacks": ["poisonedrag"], "defenses": defenses,
+        "dataset": {"name": "atlas", "evaluated": 100, "groups": 10, "has_qrels": True}, "k": 5,
+        "confidence": 0.95, "draws": 2000,
+        "trials": {"planned": 300, "done": 300, "failed": 0, "missing": 0}, "errors": [],
+        "cells": [*undefended, *cells], "warnings": [], **changes,
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------------------------- the finding
+
+
+def test_the_finding_names_the_largest_net_effect_at_the_largest_budget() -> None:
+    text = finding(
+        summary(
+            cell("small", prevented=10),
+            cell("large", prevented=41, introduced=2, harm=1),
+            cell("elsewhere", prevented=55, budget=1),
+        )
+    )
+    assert text.startswith(
+        "large prevents 41 of 60 target-positive answers under poisonedrag at p = 5 and "
+        "introduces 2 (60/100 -> 21/100); on clean retrieval it adds 1"
+    )
+    assert "correct answers 50/100 -> 50/100" in text
+    assert "small" not in text
+
+
+def test_certain_harm_on_clean_retrieval_is_an_objection() -> None:
+    assert ", but on clean retrieval it adds 12" in finding(
+        summary(cell("d", prevented=30, harm=12))
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"prevented": 10, "introduced": 8, "spread": 0.1, "p_value": 0.8}, "includes 0"),
+        ({"prevented": 6, "introduced": 1, "p_value": 0.125}, "the test does not reject"),
+        ({"prevented": 15, "introduced": 15, "p_value": 1.0}, "as many introduced"),
+    ],
+)
+def test_no_defense_is_praised_within_uncertainty(changes: dict[str, Any], why: str) -> None:
+    text = finding(summary(cell("d", **changes)))
+    assert text.startswith("No defense lowers"), why
+    assert "beyond uncertainty" in text
+    assert f"{changes['prevented']} prevented, {changes['introduced']} introduced" in text
+
+
+def test_a_defense_that_raises_the_level_is_named() -> None:
+    text = finding(summary(cell("worse", prevented=1, introduced=25)))
+    assert "worse raises them" in text
+    assert "none has a net drop at all" in text
+
+
+def test_without_intervals_nothing_is_claimed() -> None:
+    text = finding(summary(cell("d", prevented=40, spread=None, groups=1)))
+    assert text.startswith("No interval can be given")
+    assert "40 prevented, 0 introduced" in text
+
+
+def test_an_attack_without_effect_leaves_nothing_to_defend_against() -> None:
+    quiet = summary(cell("d", p0=5, p_value=1.0))
+    quiet["cells"][0] = cell("none", p0=5)
+    assert "does not raise the target-positive answers" in finding(quiet)
+
+
+def test_few_groups_and_dropped_queries_are_said_with_the_finding() -> None:
+    text = finding(summary(cell("d", prevented=40, groups=4, dropped=3)))
+    assert "only 4 injection groups" in text
+    assert "3 of 103 queries (failed 3)" in text
+
+
+def test_nothing_estimable_and_no_defense_are_said() -> None:
+    assert finding(summary(cell("d", estimable=False))).startswith("Nothing is estimable")
+    alone = summary(cell("x"), defenses=[])
+    alone["cells"] = [cell("none")]
+    assert "5/100 queries on clean retrieval and 60/100 under" in finding(alone)
+    assert finding_detail(alone) == ""
+
+
+def test_the_detail_holds_all_figures_that_belong_together() -> None:
+    text = finding_detail(summary(cell("d", prevented=41, introduced=2, harm=1), cell("e")))
+    for part in ("N +39.0 [34.0, 44.0]", "H +1.0 [-4.0, 6.0]", "Gamma +40.0", "p < 0.001",
+                 "chosen from 2 comparisons"):  # fmt: skip
+        assert part in text
+
+
+# ------------------------------------------------------------------------------ the terminal
+
+
+def printed(value: dict[str, Any], width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(tables.headline_table(value))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_eighty_columns_hold_every_figure_uncut() -> None:
+    text = printed(
+        summary(
+            cell("prompt_control_cautious", prevented=41, introduced=2, harm=-10, spread=0.123),
+            cell("trustrag", n=1000, p0=600, prevented=410, introduced=20, groups=100),
+        )
+    )
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "\u2026" not in text
+    for part in (
+        "60/100", "-> 21/100", "+39.0", "[26.7, 51.3]", "-10.0", "[-22.3, 2.3]", "+29.0",
+        "600/1000", "-> 210/1000", "<0.001", "50/100", "3/100", "6.0", "(6.0x)",
+    ):  # fmt: skip
+        assert part in text, part
+    assert re.search(r"\b41\b.*\b2\b", text)
+
+
+def test_the_undefended_level_leads_and_a_long_name_breaks_where_a_reader_would() -> None:
+    text = printed(summary(cell("prompt_control_cautious", prevented=41)))
+    assert "clean 5/100 (5.0%) [0.0, 15.0], poisoned 60/100 (60.0%) [50.0, 70.0]" in " ".join(
+        text.split()
+    )
+    assert re.search(r"^prompt_control_ .*\n^cautious ", text, re.MULTILINE)
+
+
+def test_markup_in_a_label_is_text_in_the_terminal() -> None:
+    assert "[bold]x[/]" in printed(summary(cell("[bold]x[/]")), 120)
+
+
+def test_dropped_queries_stand_below_the_table() -> None:
+    assert "Dropped for d: 4 of 104 queries (failed 4)." in printed(summary(cell("d", dropped=4)))
+
+
+# ---------------------------------------------------------------------------------- Markdown
+
+
+def test_markdown_holds_every_figure_of_every_rule() -> None:
+    value = summary(
+        cell("d", prevented=41, introduced=2, harm=1, dropped=2),
+        cell("d", prevented=33, introduced=7, scorer="published"),
+        warnings=["Only few groups."],
+        errors=[{"error": "server gone", "trials": 2}],
+    )
+    text = tables.markdown(value, {"experiment": {"seed": 12}}, {"python": "3.11.2"})
+    for part in (
+        "# d prevents 41 of 60", "Only few groups.", "server gone", "2/102",
+        "60/100 -> 21/100 (21.0%)", "41/100 [36.0, 46.0]", "2/100 [-3.0, 7.0]",
+        "+39.0 [34.0, 44.0]", "+1.0 [-4.0, 6.0]", "+40.0 [35.0, 45.0]", "<0.001",
+        "## Rule published", "33/100 [28.0, 38.0]", "7/100 [2.0, 12.0]", "+26.0 [21.0, 31.0]",
+        "6/100 (6.0%)", "50/100 (50.0%)", "3/100 (3.0%)", "2/6, 2/21", "2.25 -> 1.50",
+        "80/100 -> 70/100", "99/100 (99.0%)", "6.0 (6.0x)", "1,234.5", "experiment.seed", "3.11.2",
+        "Positive in both",
+    ):  # fmt: skip
+        assert part in text, part
+    assert text.index("## Rule tokens") < text.index("## Rule published")
+
+
+def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
+    text = tables.markdown(summary(cell("a | b", prevented=3)))
+    width = 0
+    for line in text.splitlines():
+        bars = len(re.findall(r"(?<!\\)\|", line))
+        if not line.startswith("|"):
+            width = 0
+        elif width == 0:
+            width = bars
+        else:
+            assert bars == width, line
+
+
+def test_no_foreign_text_is_markup_in_markdown() -> None:
+    text = tables.markdown(
+        summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}])
+    )
+    assert not re.search(r"<[A-Za-z/!?]", text)
+    assert not re.search(r"(?<!\\)\]\(", text)
+    assert "javascript:" not in text
+    assert "\u202e" not in text
+    assert "⟨U+202E⟩" in text
+
+
+def test_what_is_null_is_not_estimable_and_never_zero() -> None:
+    value = summary(cell("d", prevented=9, spread=None, groups=1), cell("lost", estimable=False))
+    text = tables.markdown(value)
+    assert "+9.0 [not estimable]" in text
+    assert re.search(r"\| lost \| 0 \| not estimable \|", text)
+    unjudged = summary(cell("d"))
+    unjudged["dataset"]["has_qrels"] = False
+    assert "not known" in tables.markdown(unjudged)
+    assert (decimal(None), percent(None)) == ("not estimable", "not estimable")
+
+
+def test_figures_have_one_form() -> None:
+    assert points({"value": -0.0001}) == "0.0"
+    assert points({"value": 0.04449}) == "+4.4"
+    assert bracket({"low": -0.00001, "high": 0.1}) == "[0.0, 10.0]"
+    assert visible("a\nb\u200bc") == "a b⟨U+200B⟩c"
+    assert visible("x" * 500, limit=5) == "xxxxx ..."
+
+
+# -------------------------------------------------------------------------------------- charts
+
+
+def charts(value: dict[str, Any]) -> list[str]:
+    return [
+        svg
+        for panel in panels(value, "tokens")
+        for svg in (panel.transitions, panel.effects, panel.rates)
+    ]
+
+
+def test_charts_are_well_formed_named_and_equal_each_time() -> None:
+    value = summary(cell("a", prevented=41, introduced=2), cell("b", prevented=1, introduced=9))
+    drawn = charts(value)
+    assert len(drawn) == 3
+    assert drawn == charts(value)
+    for svg in drawn:
+        root = ElementTree.fromstring(svg)
+        names = [child.tag.rpartition("}")[2] for child in root]
+        assert names[:2] == ["title", "desc"]
+        assert root.get("aria-label")
+        assert "http" not in svg.replace('xmlns="http://www.w3.org/2000/svg"', "")
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+        assert used <= set(re.findall(r' id="([^"]+)"', svg))
+    assert "60/100 before, 41 prevented, 2 introduced, 21/100 after" in drawn[0]
+    assert "N +39.0 [34.0, 44.0]" in drawn[1]
+    assert "target-positive 21/100, correct 50/100, abstained 3/100" in drawn[2]
+
+
+def test_defenses_stand_in_the_order_of_the_level_that_remains() -> None:
+    svg = charts(summary(cell("worst"), cell("best", prevented=50), cell("middle", prevented=20)))[
+        0
+    ]
+    texts = re.findall(r">([^<>]+)</text>", svg)
+    assert [t for t in texts if t in ("best", "middle", "worst")] == ["best", "middle", "worst"]
+    assert "60 → 10 of 100" in texts
+    assert "−50" in texts
+
+
+def test_two_charts_of_a_page_share_no_id() -> None:
+    drawn = charts(summary(cell("a", prevented=4), cell("a", prevented=4, budget=1)))
+    found = [name for svg in drawn for name in set(re.findall(r' id="([^"]+)"', svg))]
+    assert len(found) == len(set(found))
+
+
+def test_a_hostile_label_is_drawn_as_text_without_a_warning() -> None:
+    for svg in charts(summary(cell(HOSTILE, prevented=4), cell("@1@"), cell("$\\frac"))):
+        ElementTree.fromstring(svg)
+        assert "<script" not in svg
+        assert "<img" not in svg
+        assert "\u202e" not in svg
+        assert "@1@" in svg
+
+
+def test_what_is_not_estimable_is_not_drawn() -> None:
+    value = summary(cell("gone", estimable=False), cell("here", spread=None, groups=1))
+    transitions, effects, _ = charts(value)
+    assert "gone" not in transitions
+    assert "[no interval]" in effects
+    nothing = summary(cell("gone", estimable=False))
+    assert charts(nothing) == ["", "", ""]
