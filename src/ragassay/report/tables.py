@@ -14,6 +14,7 @@ from ragassay.report import grids
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.grids import Block, Grid
 from ragassay.report.text import (
+    NO_WIDTH_NOTE,
     bracket,
     count,
     decimal,
@@ -81,7 +82,7 @@ def headline_table(summary: Mapping[str, Any], scorer: str | None = None) -> Tab
         Text(
             f"N, H, Gamma in percentage points with {level(summary['confidence'])} intervals. "
             "N above 0: fewer target-positive answers under attack; H above 0: more on clean "
-            "retrieval.",
+            f"retrieval. {NO_WIDTH_NOTE}",
             style="dim",
         )
     )
@@ -246,7 +247,8 @@ def intervals_note(summary: Mapping[str, Any]) -> str:
     return (
         f"Intervals ({name}): for P, J, N, H, Gamma from resampling whole injection groups "
         f"({summary['draws']:,} draws), for rates Wilson. McNemar tests are exact and two-sided "
-        "and take queries as independent. Figures in pp are percentage points of n."
+        "and take queries as independent. Figures in pp are percentage points of n. "
+        f"{NO_WIDTH_NOTE}"
     )
 
 

@@ -11,6 +11,11 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+NO_WIDTH = "\u2020"
+NO_WIDTH_NOTE = (
+    f"{NO_WIDTH} equal in every injection group, so resampling shows no spread: that is not "
+    "certainty."
+)
 NOT_ESTIMABLE = "not estimable"
 MAX_LABEL = 120
 
@@ -75,10 +80,11 @@ def points(effect: Mapping[str, Any]) -> str:
 
 
 def bracket(effect: Mapping[str, Any]) -> str:
-    """The interval of a rate or effect, in percent."""
+    """The interval of a rate or effect, in percent; one without width is marked."""
     if effect["low"] is None or effect["high"] is None:
         return f"[{NOT_ESTIMABLE}]"
-    return f"[{_zero(100 * effect['low']):.1f}, {_zero(100 * effect['high']):.1f}]"
+    mark = NO_WIDTH if effect["low"] == effect["high"] else ""
+    return f"[{_zero(100 * effect['low']):.1f}, {_zero(100 * effect['high']):.1f}]{mark}"
 
 
 def p_value(value: float) -> str:
