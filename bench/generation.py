@@ -58,10 +58,10 @@ def plain_requests(codec: ChatCodec, count: int, new_tokens: int) -> list[Reques
 
 
 def shared_requests(codec: ChatCodec, count: int, new_tokens: int) -> list[Request]:
-    system = Message(role="system", content=prose(codec, PREFIX_TOKENS, 1000))
+    system = Message(role="system", content=prose(codec, PREFIX_TOKENS + 45, 1000))
     return [
         Request(
-            messages=(system, Message(role="user", content=prose(codec, SUFFIX_TOKENS + 30, i))),
+            messages=(system, Message(role="user", content=prose(codec, SUFFIX_TOKENS + 60, i))),
             sampling=Sampling(max_tokens=new_tokens),
         )
         for i in range(count)

@@ -30,33 +30,49 @@ needs_minilm = pytest.mark.skipif(
 
 
 class FakePipeline:
-    """Keeps what it is given; a vector says the text's length and the limit in force."""
+    """A pipeline whose tokens are words; it can be without limits, positions and a pad token."""
 
-    def __init__(self, positions: int = 512, fail: bool = False) -> None:
-        self.max_seq_length = 256
-        self.batches: list[list[str]] = []
-        self.limits: list[int] = []
-        self.tokens: list[int] = []
-        self.fail = fail
+    def __init__(self, positions: int | None = 512, own: int | None = 256) -> None:
+        self.max_seq_length = own
+        self.prompts: dict[str, str] = {}
+        self.default_prompt_name: str | None = None
+        self.modalities = ["text"]
         config = types.SimpleNamespace(max_position_embeddings=positions)
-        self._first = types.SimpleNamespace(
-            auto_model=types.SimpleNamespace(config=config, embeddings=types.SimpleNamespace())
+        self.embeddings = types.SimpleNamespace()
+        self.first = types.SimpleNamespace(
+            auto_model=types.SimpleNamespace(config=config, embeddings=self.embeddings),
+            do_lower_case=False,
         )
 
     def __getitem__(self, item: int) -> Any:
-        return self._first
+        return self.first
 
     def tokenizer(self, texts: list[str], truncation: bool, max_length: int) -> dict[str, Any]:
         return {"input_ids": [text.split()[:max_length] for text in texts]}
 
-    def encode(self, texts: list[str], **_: Any) -> Any:
+
+class Forwards:
+    """Keeps the batches that reach the model; a vector says the text's length."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, list[str]]] = []
+        self.fail = False
+
+    def __call__(self, model: Any, texts: list[str], width: int) -> Any:
         if self.fail:
             raise RuntimeError("out of\nmemory")
-        assert len({len(text.split()[: self.max_seq_length]) for text in texts}) == 1
-        self.batches.append(list(dict.fromkeys(texts)))
-        self.tokens.append(len(texts) * max(1, len(texts[0].split())))
-        self.limits.append(self.max_seq_length)
-        return np.array([[len(text), self.max_seq_length] for text in texts])
+        self.calls.append((width, texts))
+        return np.array([[len(text), 0.0] for text in texts], dtype=np.float32)
+
+    def distinct(self) -> list[tuple[int, list[str]]]:
+        return [(width, list(dict.fromkeys(texts))) for width, texts in self.calls]
+
+
+@pytest.fixture
+def forwards(monkeypatch: pytest.MonkeyPatch) -> Forwards:
+    recorder = Forwards()
+    monkeypatch.setattr(encoders, "_forward", recorder)
+    return recorder
 
 
 def lazy(pipeline: Any, batch_size: int = 3) -> encoders._LazyModel:
@@ -94,64 +110,87 @@ def test_hashing_refuses_a_senseless_size() -> None:
 # ---------------------------------------------------------------------- batches and limits
 
 
-def test_only_texts_of_equal_token_count_share_a_batch_and_order_is_restored() -> None:
-    pipeline = FakePipeline()
-    texts = ["a b", "a", "c d", "", "e f", "g h", "abc"]
-    vectors = lazy(pipeline).encode(texts, None)
-    assert pipeline.batches == [[""], ["a", "abc"], ["a b", "c d", "e f"], ["g h"]]
+def test_a_width_follows_from_the_text_alone_and_order_is_restored(forwards: Forwards) -> None:
+    texts = ["a " * 8, "b", "c " * 7, "", "d d", "e e e", "f"]
+    vectors = lazy(FakePipeline()).encode(texts, None)
+    assert forwards.distinct() == [
+        (8, ["b", "c " * 7, ""]),
+        (8, ["d d", "e e e", "f"]),
+        (16, ["a " * 8]),
+    ]
     assert vectors[:, 0].tolist() == [len(text) for text in texts]
     assert vectors.dtype == np.float32
 
 
-def test_a_small_batch_is_filled_with_copies_and_a_large_one_is_not() -> None:
-    pipeline = FakePipeline()
-    vectors = lazy(pipeline).encode(["one two three", "w " * 63, "w " * 64, "w " * 100], None)
-    assert pipeline.tokens == [66, 126, 64, 100]
+def test_a_full_text_never_shares_a_batch_with_a_padded_one(forwards: Forwards) -> None:
+    lazy(FakePipeline()).encode(["x " * 11, "y " * 10, "z " * 99], 11)
+    assert forwards.distinct() == [(11, ["y " * 10]), (11, ["x " * 11, "z " * 99])]
+
+
+def test_a_small_batch_is_filled_with_copies_and_a_large_one_is_not(forwards: Forwards) -> None:
+    vectors = lazy(FakePipeline()).encode(["one two three", "w " * 70, "v " * 40, "u " * 41], None)
+    assert [(width, len(texts)) for width, texts in forwards.calls] == [(8, 8), (48, 2), (72, 1)]
     assert vectors.shape == (4, 2)
 
 
-def test_the_token_limit_holds_for_one_call_and_never_exceeds_the_model() -> None:
-    pipeline = FakePipeline(positions=300)
-    model = lazy(pipeline)
-    model.encode(["a"], 7)
-    model.encode(["a"], 4_000)
-    model.encode(["a"], None)
-    assert pipeline.limits == [7, 300, 256]
-    assert pipeline.max_seq_length == 256
+@pytest.mark.parametrize(
+    ("own", "positions", "asked", "wanted"),
+    [
+        (256, 512, None, 256),
+        (256, 512, 7, 7),
+        (256, 512, 512, 512),
+        (256, 300, 4_000, 300),
+        (256, None, 4_000, 4_000),
+        (None, None, None, None),
+    ],
+)
+def test_the_token_limit_is_the_one_asked_for_within_what_the_model_can_take(
+    own: int | None, positions: int | None, asked: int | None, wanted: int | None
+) -> None:
+    assert encoders._limit(FakePipeline(positions, own), asked) == wanted
 
 
 def test_positions_after_a_padding_index_are_not_counted() -> None:
     pipeline = FakePipeline(positions=514)
-    pipeline._first.auto_model.embeddings.padding_idx = 1
-    assert encoders._positions(pipeline) == 512
+    pipeline.embeddings.padding_idx = 1
+    assert encoders._limit(pipeline, 9_999) == 512
 
 
-def test_the_limit_is_put_back_after_a_failure_which_is_one_line() -> None:
-    pipeline = FakePipeline(fail=True)
+def test_a_failure_is_one_line(forwards: Forwards) -> None:
+    forwards.fail = True
     with pytest.raises(BackendError, match="failed: out of memory"):
-        lazy(pipeline).encode(["a"], 7)
-    assert pipeline.max_seq_length == 256
+        lazy(FakePipeline()).encode(["a"], 7)
 
 
-def test_a_text_of_megabytes_is_cut_before_it_is_tokenized() -> None:
-    pipeline = FakePipeline()
-    lazy(pipeline).encode(["x" * 5_000_000], 10)
-    assert len(pipeline.batches[0][0]) == 10_000
+def test_a_text_of_megabytes_is_cut_before_it_is_tokenized(forwards: Forwards) -> None:
+    lazy(FakePipeline()).encode(["x" * 5_000_000], 10)
+    assert len(forwards.calls[0][1][0]) == 10_000
 
 
-def test_an_empty_list_has_the_model_s_width() -> None:
+def test_an_empty_list_has_the_model_s_width(forwards: Forwards) -> None:
     assert lazy(FakePipeline()).encode([], None).shape == (0, 2)
 
 
-def test_lone_surrogates_do_not_reach_the_tokenizer() -> None:
+def test_lone_surrogates_do_not_reach_the_tokenizer(forwards: Forwards) -> None:
+    lazy(FakePipeline()).encode(["a\ud800b"], None)
+    assert forwards.distinct() == [(8, ["a?b"])]
+
+
+def test_a_default_prompt_and_lower_case_are_applied(forwards: Forwards) -> None:
     pipeline = FakePipeline()
-    lazy(pipeline).encode(["a\ud800b"], None)
-    assert pipeline.batches == [["a?b"]]
+    pipeline.prompts, pipeline.default_prompt_name = {"document": "Text: "}, "document"
+    pipeline.first.do_lower_case = True
+    lazy(pipeline).encode(["ABC"], None)
+    assert forwards.distinct() == [(8, ["text: abc"])]
 
 
-def test_a_pipeline_that_would_open_pictures_is_refused() -> None:
+def test_a_pipeline_that_would_open_pictures_or_cannot_pad_is_refused() -> None:
+    pipeline = FakePipeline()
+    with pytest.raises(BackendUnavailable, match="no transformer whose tokenizer can pad"):
+        encoders._refuse_unsuited(pipeline, Path("m"))
+    pipeline.modalities = ["text", "image"]
     with pytest.raises(BackendUnavailable, match="takes image beside text"):
-        encoders._refuse_other_media(types.SimpleNamespace(modalities=["text", "image"]), Path("m"))
+        encoders._refuse_unsuited(pipeline, Path("m"))
 
 
 # --------------------------------------------------------------------------------- identity
@@ -251,7 +290,8 @@ def test_minilm_truncates_for_one_call_only() -> None:
     short, long = "The cat sits on the mat.", "The cat sits on the mat. Banks collapse worldwide."
     full = encoder.encode([long])
     cut = encoder.encode([long], max_tokens=9)  # seven words and signs, two special tokens
-    assert np.array_equal(cut, encoder.encode([short]))
+    assert np.array_equal(cut, encoder.encode([short], max_tokens=9))
+    assert np.abs(cut - encoder.encode([short])).max() < 1e-6
     assert not np.array_equal(cut, full)
     assert np.array_equal(encoder.encode([long]), full)
     very_long = "word " * 2_000
@@ -266,5 +306,7 @@ def test_minilm_s_folder_loaded_by_the_general_encoder_gives_the_same_vectors() 
     folder = encoders._minilm_folder()
     assert json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
     general = SentenceTransformersEncoder(model=str(folder), device="cpu")
-    texts = SENTENCES[:2]
-    assert np.array_equal(general.encode(texts), EmbeddedMiniLM().encode(texts))
+    found = general.encode(SENTENCES[:-2])
+    assert np.array_equal(found, EmbeddedMiniLM().encode(SENTENCES[:-2]))
+    library = general._model._load().encode(SENTENCES[:-2], show_progress_bar=False)
+    assert np.abs(library - found).max() < 1e-6

