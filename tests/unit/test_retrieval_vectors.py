@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, StoreError
 from ragassay.retrieval import vectors
-from ragassay.retrieval.encoders import HashingEncoder
+from ragassay.retrieval.hashing import HashingEncoder
 from ragassay.retrieval.vectors import EmbeddingStore
 
 TEXTS = ["red fox", "blue whale", "red fox", "naïve \U0001f98a", "lone \ud800 half", ""]
@@ -121,7 +121,7 @@ def test_threads_that_want_the_same_texts_encode_them_once_and_never_together(
 def test_processes_share_one_file(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
-        "from ragassay.retrieval.encoders import HashingEncoder\n"
+        "from ragassay.retrieval.hashing import HashingEncoder\n"
         "from ragassay.retrieval.vectors import EmbeddingStore\n"
         "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
         "for n in range(60):\n"

@@ -58,6 +58,9 @@ def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tu
 def retrieve(setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet]) -> Contexts:
     """Retrieve the clean and all poisoned contexts of the evaluated queries."""
     queries = {query.id: query for query in setup.evaluated}
+    encode_ahead = getattr(index, "encode_poison", None)
+    if encode_ahead is not None:  # one call with all of it: larger batches
+        encode_ahead([passage for poison in sets.values() for passage in poison.passages])
     clean = dict(zip(queries, index.search(setup.evaluated, setup.k), strict=True))
     poisoned: dict[tuple[str, int, str], Context] = {}
     injected: dict[tuple[str, int, str], str] = {}

@@ -8,20 +8,18 @@ with everything finished kept.
 from __future__ import annotations
 
 import os
-import platform
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ragassay import canon
-from ragassay.errors import BackendError, Interrupted, StoreError, TooManyFailures
+from ragassay.errors import BackendError, Interrupted, TooManyFailures
 from ragassay.experiments.aligned import analyze
+from ragassay.experiments.claim import claim
 from ragassay.experiments.context import make_ready, retrieve
 from ragassay.experiments.plan import jobs_of
 from ragassay.experiments.poison import craft_all
@@ -31,12 +29,7 @@ from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
 from ragassay.plugins import Index, Scorer
 from ragassay.store import RunFolder
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
-
-_PACKAGES = (
-    "ragassay", "numpy", "scipy", "torch", "transformers", "sentence-transformers", "bm25s",
-    "scikit-learn", "rouge-score", "spacy", "openai",
-)  # fmt: skip
+from ragassay.types import PoisonSet, Query, ScoreRecord, TrialRecord
 
 
 @dataclass(slots=True)
@@ -120,31 +113,14 @@ def run(
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
     with folder.writer(), _clients(setup, cache) as (model, helper):
-        _claim(folder, setup)
+        claim(folder, setup)
         monitor.stage("crafting the poison")
         sets = craft_all(setup, folder, helper, monitor.progress)
         monitor.stage("encoding and retrieving")
-        index = setup.retriever.instance.index(
-            setup.dataset.corpus,
-            fingerprint=setup.corpus_fingerprint,
-            cache_dir=cache,
-            progress=monitor.progress,
-        )
-        contexts = retrieve(setup, index, sets)
-        bench = Bench(
-            model=model,
-            embed=_embedder(index),
-            template=setup.template,
-            prompt=experiment.file.prompt,
-            sampling=setup.sampling,
-            seed=experiment.file.seed,
-        )
-        ready = make_ready(
-            setup, index, contexts.clean, lambda query: bench.tools(query, "calibration")
-        )
-        jobs = jobs_of(setup, contexts, ready)
-        monitor.stage("running trials")
-        spent = _run_jobs(jobs, bench, setup, folder, model, monitor)
+        with _indexed(setup, cache, monitor) as index:
+            jobs, bench = _prepare(setup, index, sets, model)
+            monitor.stage("running trials")
+            spent = _run_jobs(jobs, bench, setup, folder, model, monitor)
         _score_missing(setup, folder)
         monitor.stage("analyzing")
         summary = analyze(folder.path)
@@ -163,6 +139,41 @@ def run(
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
     _within_budget(result, experiment, spent.last_error)
     return result
+
+
+@contextmanager
+def _indexed(setup: Setup, cache: Path, monitor: Monitor) -> Iterator[Index]:
+    index = setup.retriever.instance.index(
+        setup.dataset.corpus,
+        fingerprint=setup.corpus_fingerprint,
+        cache_dir=cache,
+        progress=monitor.progress,
+    )
+    try:
+        yield index
+    finally:
+        close = getattr(index, "close", None)
+        if close is not None:
+            close()
+
+
+def _prepare(
+    setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet], model: ModelClient
+) -> tuple[list[Job], Bench]:
+    """Retrieve all contexts, calibrate the detectors, and list the trials."""
+    contexts = retrieve(setup, index, sets)
+    bench = Bench(
+        model=model,
+        embed=_embedder(index),
+        template=setup.template,
+        prompt=setup.experiment.file.prompt,
+        sampling=setup.sampling,
+        seed=setup.experiment.file.seed,
+    )
+    ready = make_ready(
+        setup, index, contexts.clean, lambda query: bench.tools(query, "calibration")
+    )
+    return jobs_of(setup, contexts, ready), bench
 
 
 # --------------------------------------------------------------------------------- the trials
@@ -313,72 +324,6 @@ def _within_budget(result: RunResult, experiment: Experiment, last_error: str) -
     else:
         return
     raise TooManyFailures(f"{message}. The last error: {last_error}", folder=result.folder)
-
-
-# --------------------------------------------------------------------------------- the folder
-
-
-def _claim(folder: RunFolder, setup: Setup) -> None:
-    """Make the folder this experiment's, or check that it is."""
-    resolved = canon.to_plain(setup.resolved())
-    path = folder.path / "resolved.json"
-    if path.exists():
-        if folder.read_json("resolved.json") != resolved:
-            raise StoreError(
-                f"{folder.path} holds another experiment: {_difference(folder, resolved)}; "
-                "choose another folder with --out"
-            )
-    else:
-        folder.write_bytes("experiment.toml", setup.experiment.raw)
-        folder.write_text("resolved.json", canon.dumps(resolved) + "\n")
-    folder.write_text("environment.json", canon.dumps(environment()) + "\n")
-    known = folder.keys("queries")
-    items: list[tuple[str, dict[str, Query | Target]]] = [
-        (query.id, {"query": query, "target": setup.dataset.targets[query.id]})
-        for query in setup.evaluated
-        if query.id not in known
-    ]
-    if items:
-        folder.append_many("queries", items)
-
-
-def _difference(folder: RunFolder, resolved: dict[str, Any]) -> str:
-    other = _flat(folder.read_json("resolved.json"))
-    mine = _flat(resolved)
-    for key in sorted(other.keys() | mine.keys()):
-        if other.get(key) != mine.get(key):
-            return f"{key} was {other.get(key)!r:.60}, now is {mine.get(key)!r:.60}"
-    return "its settings differ"
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(tree, dict):
-        items: Iterable[tuple[Any, Any]] = tree.items()
-    elif isinstance(tree, list):
-        items = enumerate(tree)
-    else:
-        return {prefix: tree}
-    flat: dict[str, Any] = {}
-    for key, value in items:
-        flat.update(_flat(value, f"{prefix}.{key}" if prefix else str(key)))
-    return flat
-
-
-def environment() -> dict[str, Any]:
-    """Versions and platform of this process."""
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return {
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "machine": platform.machine(),
-        "cpus": os.cpu_count(),
-        "packages": versions,
-    }
 
 
 def _timing(result: RunResult) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ragassay import plugins
 from ragassay.canon import digest
 from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Encoder
-from ragassay.retrieval import (
+from ragassay.retrieval.ranking import (
     check_k,
     hits_of,
     indexed_text,
@@ -274,17 +274,27 @@ class DenseIndex:
         clean = self.search(queries, k)
         if not injected or not queries:
             return clean
-        options = self._options
-        vectors = self._store.embed(
-            [indexed_text(passage, titles=options.titles) for passage in injected],
-            max_tokens=options.max_tokens_poison,
-        )
+        similarity = self._options.similarity
         scores = _scores(
             self._queries([query.text for query in queries]),
-            _fixed_point(vectors, options.similarity),
-            options.similarity,
+            _fixed_point(self.encode_poison(injected), similarity),
+            similarity,
         )
         return [_merged(hits, injected, row, k) for hits, row in zip(clean, scores, strict=True)]
+
+    def encode_poison(self, poison: Sequence[Passage]) -> Vectors:
+        """Embed poison, shape (n, d); all that a run injects at once fills larger batches.
+
+        Raises
+        ------
+        BackendError
+            The encoder fails.
+        """
+        options = self._options
+        return self._store.embed(
+            [indexed_text(passage, titles=options.titles) for passage in poison],
+            max_tokens=options.max_tokens_poison,
+        )
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Embed texts as passages of the corpus are (for defenses): shape (n, d), float32.

@@ -1,4 +1,4 @@
-"""Encoders: the embedded MiniLM, any sentence-transformers model, and a hashing encoder.
+"""Encoders: the embedded MiniLM and any sentence-transformers model.
 
 A text's vector must not depend on the other texts of a call. How far a text is padded changes
 the last bits of a transformer's result, and so do the other kernels that small matrix products
@@ -9,8 +9,7 @@ bfloat16 vectors then come out bit for bit the same alone and in a batch of 32. 
 not (a GPU may pick kernels by batch size), the difference is in the last bits, and the
 embedding store keeps the first result and reuses it.
 
-Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019; Wang et al., MiniLM, NeurIPS 2020;
-Weinberger et al., Feature hashing for large scale multitask learning, ICML 2009.
+Source: Reimers and Gurevych, Sentence-BERT, EMNLP 2019; Wang et al., MiniLM, NeurIPS 2020.
 
 Deviations: texts are cut to 1,000 characters for each allowed token before they are tokenized,
 so that a hostile text of many megabytes costs no time; lone surrogates become question marks.
@@ -22,7 +21,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +43,6 @@ _LEAST_TOKENS = 64
 _MODEL_SUFFIXES = frozenset({".safetensors", ".bin", ".json", ".txt", ".model"})
 _OTHER_RUNTIMES = frozenset({"onnx", "openvino"})
 _NOT_NEEDED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.ot", "*.msgpack", "*.md"]
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,60 +180,6 @@ class SentenceTransformersEncoder:
             The model fails.
         """
         return self._model.encode(texts, max_tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HashingEncoder:
-    """Signed word counts in hashed buckets: no model, for tests and small machines.
-
-    Texts that share words are close; meaning plays no part. A vector holds small integers, so
-    equal scores are common, which makes it a good test of tie-breaking.
-
-    Parameters
-    ----------
-    dimensions : int
-        Length of a vector, from 1 to 65,536.
-    """
-
-    version: ClassVar[str] = "1"
-
-    dimensions: int = 256
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.dimensions <= 65_536:
-            raise ConfigError(f"dimensions must be from 1 to 65536, got {self.dimensions}")
-
-    @property
-    def identity(self) -> str:
-        """Name, version and dimensions."""
-        return f"hashing:{self.version}:{self.dimensions}"
-
-    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
-        """Embed texts; one without a word gives the zero vector.
-
-        Parameters
-        ----------
-        texts : sequence of str, length n
-        max_tokens : int, optional
-            Only the first so many words count.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, dimensions)
-
-        Examples
-        --------
-        >>> one, other = HashingEncoder().encode(["the red fox", "Fox, red: the"])
-        >>> bool((one == other).all())
-        True
-        """
-        vectors = np.zeros((len(texts), self.dimensions), dtype=np.float32)
-        for row, text in enumerate(texts):
-            for word in _WORD.findall(text.lower())[:max_tokens]:
-                code = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8)
-                value = int.from_bytes(code.digest(), "little")
-                vectors[row, (value >> 1) % self.dimensions] += 1.0 if value & 1 else -1.0
-        return vectors
 
 
 # --------------------------------------------------------------------------------- internals

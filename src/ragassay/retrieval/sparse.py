@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ragassay.canon import digest
 from ragassay.errors import BackendUnavailable, ConfigError, DataError
-from ragassay.retrieval import (
+from ragassay.retrieval.ranking import (
     check_k,
     hits_of,
     indexed_text,

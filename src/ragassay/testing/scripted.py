@@ -1,0 +1,258 @@
+"""Tools and views without any model: what a defense or an attack is given in a test."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragassay import prompts
+from ragassay.errors import KnowledgeError
+from ragassay.types import (
+    Hit,
+    Knowledge,
+    Message,
+    Passage,
+    Query,
+)
+
+Replies = Callable[[tuple[Message, ...]], str] | Mapping[str, str] | str
+"""What a scripted model says: a function of the messages, one answer for everything, or a
+mapping in which the first key that occurs in the last message decides."""
+
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One prompt that reached a scripted model, and its reply."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None
+    reply: str
+
+    @property
+    def text(self) -> str:
+        """All turns, joined by newlines."""
+        return "\n".join(message.content for message in self.messages)
+
+
+class ScriptedTools:
+    """The tools of a defense, without any model.
+
+    Parameters
+    ----------
+    replies : callable, mapping or str
+        See :data:`Replies`. A mapping without a matching key fails, naming the prompt; give it
+        the key ``""``, which always matches, last to have a default.
+    template : str
+        The victim's prompt, as in the experiment file.
+    order : {"rank", "reverse"}
+        The experiment's passage order.
+    titles : bool
+        Whether the victim sees titles.
+    encode : callable, optional
+        Texts to vectors of shape (n, d); by default :func:`hashing_vectors`.
+    seed : int
+        Seed of ``rng``.
+
+    Attributes
+    ----------
+    calls : list of Call
+        Every prompt asked so far, in order.
+    encoded : list of str
+        Every text encoded so far, in order.
+
+    Examples
+    --------
+    >>> tools = ScriptedTools({"capital": "Ottawa"})
+    >>> tools.ask([[Message(role="user", content="What is the capital?")]])
+    ['Ottawa']
+    """
+
+    def __init__(
+        self,
+        replies: Replies = "I don't know",
+        *,
+        template: str = "answer",
+        order: Literal["rank", "reverse"] = "rank",
+        titles: bool = False,
+        encode: Callable[[Sequence[str]], NDArray[np.float32]] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.calls: list[Call] = []
+        self.encoded: list[str] = []
+        self._replies = replies
+        self._template = prompts.load(template)
+        self._order = order
+        self._titles = titles
+        self._encode = encode or hashing_vectors
+
+    def ask(
+        self, prompts: Sequence[Sequence[Message]], *, max_tokens: int | None = None
+    ) -> list[str]:
+        """Reply by the script, one raw answer per prompt, in order."""
+        replies = []
+        for prompt in prompts:
+            messages = tuple(prompt)
+            reply = _reply(self._replies, messages)
+            self.calls.append(Call(messages=messages, max_tokens=max_tokens, reply=reply))
+            replies.append(reply)
+        return replies
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed by hashing (or by the given function)."""
+        self.encoded.extend(texts)
+        return self._encode(texts)
+
+    def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
+        """Render the victim's prompt: passages one per line."""
+        contexts = "\n".join(self.passage_text(hit) for hit in self.ordered(hits))
+        return self._template.render({"contexts": contexts, "question": query.text})
+
+    def passage_text(self, hit: Hit) -> str:
+        """The text, below its title where titles are on and there is one."""
+        title = hit.passage.title if self._titles else ""
+        return f"{title}\n{hit.passage.text}" if title else hit.passage.text
+
+    def ordered(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """Hits in prompt order."""
+        return tuple(hits) if self._order == "rank" else tuple(reversed(hits))
+
+
+class StrictView:
+    """An attacker's view that refuses, and records, everything that is not declared.
+
+    Parameters
+    ----------
+    knowledge : Knowledge
+        What the attack declares.
+    question : str
+        The exact question.
+    correct_answers, drafts : tuple of str
+        What the data set holds.
+    replies : callable, mapping or str
+        The attacker's own language model; see :data:`Replies`.
+
+    Attributes
+    ----------
+    refused : list of str
+        What was reached for without being declared.
+    asked : int
+        Prompts put to the language model.
+    """
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        *,
+        question: str = "What is the capital of Canada?",
+        correct_answers: tuple[str, ...] = ("Ottawa",),
+        drafts: tuple[str, ...] = (),
+        replies: Replies = "The capital of Canada is Toronto.",
+    ) -> None:
+        self.refused: list[str] = []
+        self.asked = 0
+        self._knowledge = knowledge
+        self._question = question
+        self._correct_answers = correct_answers
+        self._drafts = drafts
+        self._replies = replies
+
+    @property
+    def question(self) -> str:
+        """The exact question; needs ``query="exact"``."""
+        self._need(self._knowledge.query == "exact", "question", 'query="exact"')
+        return self._question
+
+    @property
+    def correct_answers(self) -> tuple[str, ...]:
+        """The accepted answers; need ``correct_answer=True``."""
+        self._need(self._knowledge.correct_answer, "correct_answers", "correct_answer=True")
+        return self._correct_answers
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """The texts published with the data set."""
+        return self._drafts
+
+    def ask_helper(
+        self,
+        prompts: Sequence[Sequence[Message]],
+        *,
+        max_tokens: int = 96,
+        temperature: float = 1.0,
+        sample_index: int = 0,
+    ) -> list[str]:
+        """Ask the scripted language model; needs ``llm="helper"`` or more."""
+        self._need(self._knowledge.llm != "none", "ask_helper", 'llm="helper"')
+        self.asked += len(prompts)
+        return [_reply(self._replies, tuple(prompt)) for prompt in prompts]
+
+    def _need(self, declared: bool, what: str, how: str) -> None:
+        if not declared:
+            self.refused.append(what)
+            raise KnowledgeError(f"the attack reads {what} without declaring {how}")
+
+
+def hashing_vectors(texts: Sequence[str], dimension: int = 64) -> NDArray[np.float32]:
+    """Embed texts as sums of hashed word vectors.
+
+    Texts that share words are close, the same text always gets the same vector, and no model is
+    needed.
+
+    Parameters
+    ----------
+    texts : sequence of str, length n
+        Texts; one without a word gives the zero vector.
+    dimension : int
+        Length d of a vector, from 1 to 256.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, d)
+        Unnormalized vectors.
+    """
+    vectors = np.zeros((len(texts), dimension), dtype=np.float32)
+    for row, text in enumerate(texts):
+        for word in _WORD.findall(text.lower()):
+            seed = hashlib.shake_256(word.encode("utf-8", "surrogatepass")).digest(dimension)
+            vectors[row] += (np.frombuffer(seed, dtype=np.uint8).astype(np.float32) - 127.5) / 74.0
+    return vectors
+
+
+def make_hits(
+    texts: Sequence[str], *, scores: Sequence[float] | None = None, prefix: str = "p"
+) -> tuple[Hit, ...]:
+    """Wrap texts as hits: ranks from 1, ids ``prefix`` + rank, falling scores."""
+    values = (
+        scores if scores is not None else [round(0.9137 - 0.05 * i, 4) for i in range(len(texts))]
+    )
+    return tuple(
+        Hit(passage=Passage(id=f"{prefix}{rank}", text=text), rank=rank, score=score)
+        for rank, (text, score) in enumerate(zip(texts, values, strict=True), start=1)
+    )
+
+
+def make_query(text: str = "What is the capital of Canada?") -> Query:
+    """Wrap a question as a query."""
+    return Query(id="q1", text=text, group="g1")
+
+
+def _reply(replies: Replies, messages: tuple[Message, ...]) -> str:
+    if isinstance(replies, str):
+        return replies
+    if not isinstance(replies, Mapping):
+        return replies(messages)
+    last = messages[-1].content
+    for key, reply in replies.items():
+        if key in last:
+            return reply
+    raise AssertionError(f"no scripted reply matches the prompt ending in {last[-80:]!r}")
