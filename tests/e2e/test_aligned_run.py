@@ -283,9 +283,11 @@ def test_passage_order_is_a_setting_that_reaches_the_prompt(world: World, tmp_pa
             "--set", "defense=[]", RULE_READER_LOG=str(log),
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        seen[order] = log.read_text(encoding="utf-8")
-    first = re.search(r"Contexts:\n(.*?)\n\nQuery: Who built the harbor of town0\?", seen["rank"],
-                      re.DOTALL)  # fmt: skip
-    assert first is not None
-    reverse = "\n".join(reversed(first[1].split("\n")))
-    assert reverse in seen["reverse"]
+        seen[order] = {
+            match[2]: match[1].split("\n")
+            for prompt in log.read_text(encoding="utf-8").split("\x00")
+            if (match := re.search(r"Contexts:\n(.*)\n\nQuery: (.*)\n", prompt, re.DOTALL))
+            and "Sources" not in match[1]
+        }
+    assert len(seen["rank"]) == 15  # the clean prompt of every question
+    assert seen["rank"] == {question: lines[::-1] for question, lines in seen["reverse"].items()}

@@ -403,7 +403,7 @@ def test_missing_weights_stop_it_before_anything_is_encoded(
 
 def test_poison_encoded_ahead_is_not_encoded_again(tmp_path: Path) -> None:
     index = HASHING.index(words(3), fingerprint="f", cache_dir=tmp_path)
-    poison = [Passage(id=f"p{n}", text=f"fox number {n}") for n in range(4)]
+    poison = [Passage(id=f"x{n}", text=f"fox number {n}") for n in range(4)]
     index.encode_poison(poison)
     before = index.encoded
     hits = index.poisoned(ask("fox"), poison, 3)
