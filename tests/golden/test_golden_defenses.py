@@ -14,7 +14,8 @@ from ragassay.defenses.keywords import (
     keyword_filter,
     keyword_threshold,
 )
-from ragassay.defenses.trustrag import filter_kmeans, rouge_l
+from ragassay.defenses.rouge import rouge_l
+from ragassay.defenses.trustrag import filter_kmeans
 
 
 def _filter(**inputs: Any) -> dict[str, Any]:

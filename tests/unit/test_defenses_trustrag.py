@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 
 from ragassay import prompts
 from ragassay.defenses import trustrag
+from ragassay.defenses.rouge import any_overlap, rouge_l
 from ragassay.defenses.trustrag import (
     TrustRAG,
     TrustRAGConflict,
     TrustRAGFilter,
-    any_overlap,
     filter_kmeans,
-    rouge_l,
 )
 from ragassay.errors import BackendUnavailable, ConfigError
 from ragassay.testing import ScriptedTools, hashing_vectors, make_hits, make_query

@@ -22,22 +22,22 @@ score, so no AUROC; an empty result is recorded as ``emptied``, not as detection
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ragassay import prompts
 from ragassay.defenses.prompt_control import check_max_tokens, check_slots
+from ragassay.defenses.rouge import any_overlap, overlap_test
 from ragassay.errors import BackendUnavailable, ConfigError
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Json, Query, Verdict
 
-_NEEDS = "the TrustRAG filter needs scikit-learn and rouge-score: pip install 'ragassay[local]'"
+_NEEDS = "the TrustRAG filter needs scikit-learn: pip install 'ragassay[local]'"
 _INTERNAL_SLOTS = frozenset({"question"})
 _CONSOLIDATE_SLOTS = frozenset({"question", "internal", "documents"})
 _FINAL_SLOTS = frozenset({"question", "internal", "consolidated"})
@@ -195,52 +195,13 @@ def filter_kmeans(
     vectors = _vectors(texts, embeddings)
     if not any_overlap(texts, rouge_threshold):
         return list(range(len(texts)))
-    overlaps = _overlap_test(texts, rouge_threshold)
+    overlaps = overlap_test(texts, rouge_threshold)
     if (vectors == vectors[0]).all():
         return []
     labels = _two_clusters(vectors)
     clusters = [np.flatnonzero(labels == label).tolist() for label in (0, 1)]
     kept = _survivors(clusters, _cosines(vectors), tau, lambda group: _thin(group, overlaps))
     return kept if compat else sorted(kept)
-
-
-def any_overlap(texts: Sequence[str], rouge_threshold: float = 0.25) -> bool:
-    """Tell whether any two passages overlap: the gate before any clustering.
-
-    Raises
-    ------
-    BackendUnavailable
-        rouge-score is not installed.
-    """
-    return any(rouge_l(a, b) > rouge_threshold for a, b in itertools.combinations(texts, 2))
-
-
-def rouge_l(a: str, b: str) -> float:
-    """Return the ROUGE-L F-measure of two texts, stemmed; 0 if either has no token.
-
-    Equal to ``rouge_score``'s value (its tokenizer and stemmer are used), but a text is stemmed
-    once and the longest common subsequence is found with bit operations.
-
-    Raises
-    ------
-    BackendUnavailable
-        rouge-score is not installed.
-
-    References
-    ----------
-    Lin (2004), ROUGE; Hyyrö (2004), bit-parallel longest common subsequence.
-
-    Examples
-    --------
-    >>> rouge_l("the cat sat on the mat", "the cat lay on the mat")
-    0.8333333333333334
-    """
-    first, second = _tokens(a), _tokens(b)
-    if not first or not second:
-        return 0.0
-    common = _common_length(first, second)
-    precision, recall = common / len(second), common / len(first)
-    return 2 * precision * recall / (precision + recall) if common else 0.0
 
 
 def _survivors(
@@ -322,40 +283,6 @@ def _cosines(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
 def _mean_pair(cosines: NDArray[np.float64], cluster: Sequence[int]) -> float | None:
     pairs = [cosines[i, j] for i, j in itertools.combinations(cluster, 2)]
     return float(np.mean(pairs)) if pairs else None
-
-
-def _overlap_test(texts: Sequence[str], threshold: float) -> Callable[[int, int], bool]:
-    @functools.cache
-    def ordered_pair(i: int, j: int) -> bool:
-        return rouge_l(texts[i], texts[j]) > threshold
-
-    return lambda i, j: ordered_pair(min(i, j), max(i, j))
-
-
-def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
-    places: dict[str, int] = {}
-    for i, token in enumerate(first):
-        places[token] = places.get(token, 0) | 1 << i
-    full = (1 << len(first)) - 1
-    row = full
-    for token in second:
-        match = row & places.get(token, 0)
-        row = ((row + match) | (row - match)) & full
-    return len(first) - row.bit_count()
-
-
-@functools.lru_cache(maxsize=2048)
-def _tokens(text: str) -> tuple[str, ...]:
-    return tuple(_tokenizer().tokenize(text))
-
-
-@functools.lru_cache(maxsize=1)
-def _tokenizer() -> Any:
-    try:
-        from rouge_score.tokenizers import DefaultTokenizer
-    except ImportError as error:
-        raise BackendUnavailable(_NEEDS) from error
-    return DefaultTokenizer(use_stemmer=True)
 
 
 def _stage1(
