@@ -41,7 +41,8 @@ from ragassay.retrieval.ranking import (
     ordered_poison,
     top_rows,
 )
-from ragassay.retrieval.vectors import EmbeddingStore, Vectors
+from ragassay.retrieval.rows import Vectors
+from ragassay.retrieval.vectors import EmbeddingStore
 from ragassay.types import Hit, Passage, Query
 
 Similarity = Literal["cosine", "dot"]
