@@ -71,7 +71,29 @@ class CalibratedScoreDetector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreGap:
+class _Uncalibrated:
+    """What both detectors are before they have seen clean contexts."""
+
+    version: ClassVar[str] = "1"
+    statistic: ClassVar[Statistic]
+    fpr: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_fpr(self.fpr)
+
+    def fit(
+        self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools
+    ) -> CalibratedScoreDetector:
+        """Calibrate on clean contexts."""
+        return _calibrate(self.statistic, self.fpr, clean)
+
+    def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
+        """Refuse: only what :meth:`fit` returns can judge a context."""
+        _not_fitted(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreGap(_Uncalibrated):
     """Abstain if the best retrieval score is far above the worst (calibrated).
 
     Parameters
@@ -80,25 +102,11 @@ class ScoreGap:
         Nominal false-positive rate on clean contexts, in (0, 1).
     """
 
-    version: ClassVar[str] = "1"
-    fpr: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_fpr(self.fpr)
-
-    def fit(
-        self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools
-    ) -> CalibratedScoreDetector:
-        """Calibrate on clean contexts."""
-        return _calibrate("gap", self.fpr, clean)
-
-    def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
-        """Refuse: only what :meth:`fit` returns can judge a context."""
-        _not_fitted(self)
+    statistic: ClassVar[Statistic] = "gap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreDispersion:
+class ScoreDispersion(_Uncalibrated):
     """Abstain if the retrieval scores are widely spread (calibrated).
 
     Parameters
@@ -107,21 +115,7 @@ class ScoreDispersion:
         Nominal false-positive rate on clean contexts, in (0, 1).
     """
 
-    version: ClassVar[str] = "1"
-    fpr: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_fpr(self.fpr)
-
-    def fit(
-        self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools
-    ) -> CalibratedScoreDetector:
-        """Calibrate on clean contexts."""
-        return _calibrate("dispersion", self.fpr, clean)
-
-    def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
-        """Refuse: only what :meth:`fit` returns can judge a context."""
-        _not_fitted(self)
+    statistic: ClassVar[Statistic] = "dispersion"
 
 
 def context_score(hits: Sequence[Hit], statistic: Statistic) -> float:
@@ -152,7 +146,7 @@ def _check_fpr(fpr: float) -> None:
         raise ConfigError(f"need 0 < fpr < 1, got {fpr}")
 
 
-def _not_fitted(detector: ScoreGap | ScoreDispersion) -> NoReturn:
+def _not_fitted(detector: _Uncalibrated) -> NoReturn:
     name = type(detector).__name__
     raise ConfigError(
         f"{name} is not calibrated: call {name}.fit(clean_contexts, tools) and apply its result"

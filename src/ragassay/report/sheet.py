@@ -1,7 +1,7 @@
 """The paper that charts are drawn on: axes in pixels, foreign labels, inline SVG.
 
 The drawing is object-oriented (no pyplot, no global state) and gives equal bytes for equal
-data. Labels that come from data never reach matplotlib: a placeholder of equal length is
+data. Labels that come from data never reach matplotlib: a stand-in of equal length is
 drawn and replaced, escaped, afterwards. A label can therefore hold any script, mathematics or
 markup. Colors become variables of the page, so that charts follow its light or dark scheme.
 """
