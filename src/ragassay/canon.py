@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -67,3 +67,20 @@ def digest(value: Any) -> str:
 def rng_for(*parts: Any) -> np.random.Generator:
     """Build a random generator whose seed derives from the parts (never from global state)."""
     return np.random.default_rng(int(digest(list(parts))[:32], 16))
+
+
+def content_key(
+    *, question: str, wanted: Sequence[str], references: Sequence[str], answer: str
+) -> str:
+    """Digest what a judge or an annotator sees of an answer; equal ones are judged once.
+
+    Source: "Prevented is not protected", appendix D: each distinct answer is scored once.
+    """
+    return digest(
+        {
+            "answer": answer,
+            "question": question,
+            "references": list(references),
+            "wanted": list(wanted),
+        }
+    )

@@ -31,11 +31,15 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A question. ``group`` is its injection group, the unit of cluster resampling."""
+    """A question. ``group`` is its injection group, the unit of cluster resampling.
+
+    ``dataset`` names its data set where a run folder holds several.
+    """
 
     id: str
     text: str
     group: str
+    dataset: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,11 +166,16 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One question to a model. ``sample_index`` tells repeated draws apart."""
+    """One question to a model. ``sample_index`` tells repeated draws apart.
+
+    ``schema``, where given, is a JSON schema that the reply must follow; a server that can
+    enforce it does, others are asked by the prompt alone.
+    """
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
     sample_index: int = 0
+    schema: Mapping[str, Json] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +209,8 @@ class ToolUsage:
 class TrialSpec:
     """Everything that can change the outcome of one trial; its digest is the trial's key.
 
-    ``budget`` 0 is clean retrieval, where ``attack`` is empty and ``poison`` the digest of
+    ``setting`` labels the combination of victim, data set and encoding arm where a run holds
+    several. ``budget`` 0 is clean retrieval, where ``attack`` is empty and ``poison`` the digest of
     nothing, so that all attacks share their clean trials.
     """
 
@@ -218,6 +228,7 @@ class TrialSpec:
     generator: str
     sampling: Sampling
     seed: int
+    setting: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +271,13 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRecord:
-    """What a scorer says of one answer. ``None`` is "not scored" or "not applicable"."""
+    """What a scorer says of one answer. ``None`` is "not scored" or "not applicable".
+
+    A label that is ``None`` and named in ``uncertain`` was looked at and could not be decided.
+    ``stance`` is what the answer does with the attacker's answer, for scorers that say so:
+    ``endorses``, ``mentions``, ``rejects``, ``absent`` or ``uncertain``. ``provenance`` says
+    where the label comes from (model, annotators, attempts).
+    """
 
     trial_key: str
     scorer: str
@@ -270,3 +287,5 @@ class ScoreRecord:
     abstained: bool | None
     uncertain: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...] = ()
+    stance: str = ""
+    provenance: Mapping[str, Json] = field(default_factory=dict)

@@ -14,7 +14,7 @@ The summary is a function of the run folder alone: the same records give the sam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from ragassay.stats.paired import FourConditions, contributions, four_conditions
 from ragassay.store import RunFolder
 from ragassay.types import Query, ScoreRecord, Target, TrialRecord
 
+Place = tuple[str, str, str, int, str]  # query, setting, attack, budget, defense
 CONDITIONS = ("c0", "c1", "p0", "p1")
 EFFECTS = ("P", "J", "N", "H", "Gamma")
 UNDEFENDED = "none"
@@ -34,8 +35,9 @@ UNDEFENDED = "none"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One (attack, budget, defense): what is compared with the undefended system."""
+    """One (setting, attack, budget, defense): what is compared with the undefended system."""
 
+    setting: str
     attack: str
     budget: int
     defense: str
@@ -74,18 +76,23 @@ def analyze(folder: str | Path) -> dict[str, Any]:
     trials = _by_place(store.trials().values())
     scores = store.scores()
     queries = store.queries()
-    pairs = sorted({(t.spec.attack, t.spec.budget) for t in trials.values() if t.spec.budget})
+    plan = _plan(resolved, trials.values(), queries)
     defenses = list(resolved["defenses"])
     cells = [
-        Cell(attack=attack, budget=budget, defense=defense)
+        Cell(setting=setting, attack=attack, budget=budget, defense=defense)
+        for setting, (_, pairs) in plan.items()
         for attack, budget in pairs
         for defense in defenses
     ]
-    planned = len(queries) * len(defenses) * (1 + len(pairs))
+    planned = resolved.get("planned")
+    if planned is None:  # imported answers say how many there are: not every place has one
+        planned = sum(
+            len(members) * len(defenses) * (1 + len(pairs)) for members, pairs in plan.values()
+        )
     done = sum(t.status == "done" for t in trials.values())
     failed = sum(t.status == "failed" for t in trials.values())
     judge = _Judge(settings["statistics"], settings["seed"])
-    rows = {cell: _rows(cell, trials, scores, queries) for cell in cells}
+    rows = {cell: _rows(cell, trials, scores, plan[cell.setting][0]) for cell in cells}
     analyzed = [
         judge.cell(cell, scorer, rows[cell](scorer))
         for scorer in resolved["scorers"]
@@ -97,7 +104,8 @@ def analyze(folder: str | Path) -> dict[str, Any]:
         "name": settings["name"],
         "headline": resolved["headline"],
         "scorers": list(resolved["scorers"]),
-        "attacks": sorted({attack for attack, _ in pairs}),
+        "settings": list(plan),
+        "attacks": sorted({cell.attack for cell in cells}),
         "defenses": [name for name in defenses if name != UNDEFENDED],
         "dataset": resolved["dataset"],
         "k": settings["retriever"]["k"],
@@ -111,28 +119,66 @@ def analyze(folder: str | Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _by_place(records: Any) -> dict[tuple[str, str, int, str], TrialRecord]:
+def settings_of(
+    resolved: Mapping[str, Any], queries: Mapping[str, tuple[Query, Target]]
+) -> dict[str, list[Query]]:
+    """The settings of a run, and the queries of each.
+
+    A setting is a victim, a data set and an encoding arm; a run that names none has one,
+    called ``""``, of all queries.
+    """
+    named: Mapping[str, Mapping[str, Any]] = resolved.get("settings") or {"": {}}
     return {
-        (r.spec.query_id, r.spec.attack, r.spec.budget, r.spec.defense_label): r for r in records
+        label: [
+            query
+            for query, _ in queries.values()
+            if not about.get("dataset") or query.dataset == about["dataset"]
+        ]
+        for label, about in named.items()
     }
+
+
+def _plan(
+    resolved: Mapping[str, Any],
+    trials: Iterable[TrialRecord],
+    queries: Mapping[str, tuple[Query, Target]],
+) -> dict[str, tuple[list[Query], list[tuple[str, int]]]]:
+    """For each setting its queries and its (attack, budget) pairs."""
+    pairs: dict[str, set[tuple[str, int]]] = {}
+    for trial in trials:
+        if trial.spec.budget:
+            pairs.setdefault(trial.spec.setting, set()).add((trial.spec.attack, trial.spec.budget))
+    return {
+        label: (members, sorted(pairs.get(label, ())))
+        for label, members in settings_of(resolved, queries).items()
+    }
+
+
+def _by_place(records: Iterable[TrialRecord]) -> dict[Place, TrialRecord]:
+    return {
+        (
+            r.spec.query_id, r.spec.setting, r.spec.attack, r.spec.budget, r.spec.defense_label,
+        ): r
+        for r in records
+    }  # fmt: skip
 
 
 def _rows(
     cell: Cell,
-    trials: Mapping[tuple[str, str, int, str], TrialRecord],
+    trials: Mapping[Place, TrialRecord],
     scores: Mapping[tuple[str, str], ScoreRecord],
-    queries: Mapping[str, tuple[Query, Target]],
+    queries: Sequence[Query],
 ) -> Callable[[str], list[Row]]:
     places = (
-        ("", 0, UNDEFENDED),
-        ("", 0, cell.defense),
-        (cell.attack, cell.budget, UNDEFENDED),
-        (cell.attack, cell.budget, cell.defense),
+        (cell.setting, "", 0, UNDEFENDED),
+        (cell.setting, "", 0, cell.defense),
+        (cell.setting, cell.attack, cell.budget, UNDEFENDED),
+        (cell.setting, cell.attack, cell.budget, cell.defense),
     )
 
     def rows(scorer: str) -> list[Row]:
         result = []
-        for query, _ in queries.values():
+        for query in queries:
             four = tuple(trials.get((query.id, *place)) for place in places)
             labels = tuple(scores.get((t.key, scorer)) if t is not None else None for t in four)
             result.append(Row(query=query, trials=four, scores=labels))
@@ -159,6 +205,7 @@ class _Judge:
                 complete.append(row)
         place = {
             "scorer": scorer,
+            "setting": cell.setting,
             "attack": cell.attack,
             "budget": cell.budget,
             "defense": cell.defense,
@@ -169,8 +216,9 @@ class _Judge:
             "groups": len({row.query.group for row in complete}),
             "dropped": {
                 reason: dropped[reason]
-                for reason in ("missing", "failed", "not_scored", "not_applicable")
+                for reason in ("missing", "failed", "not_scored", "uncertain", "not_applicable")
             },
+            "labels": self._labels(rows),
             "correct": self._condition_rates(rows, "correct"),
             "abstained": self._condition_rates(rows, "abstained"),
             "context": self._context(rows),
@@ -239,6 +287,32 @@ class _Judge:
             for name, interval in zip(EFFECTS, intervals, strict=True)
         }
 
+    def _labels(self, rows: Sequence[Row]) -> dict[str, Any]:
+        """How many answers of each condition are positive, and how many are undecided.
+
+        Both out of all answers that the label applies to, scored or not, each condition by
+        itself: what stands beside every rate of the complete queries.
+        """
+        result: dict[str, Any] = {}
+        for i, name in enumerate(CONDITIONS):
+            done = [
+                row.scores[i] for row in rows
+                if (t := row.trials[i]) is not None and t.status == "done"
+            ]  # fmt: skip
+            unscored = sum(score is None for score in done)
+            known = [score for score in done if score is not None]
+            positive = sum(score.target_positive is True for score in known)
+            negative = sum(score.target_positive is False for score in known)
+            uncertain = sum("target_positive" in score.uncertain for score in known)
+            n = positive + negative + uncertain + unscored
+            result[name] = {
+                "positive": self._rate(positive, n),
+                "uncertain": self._rate(uncertain, n),
+                "not_scored": unscored,
+                "not_applicable": len(done) - n,
+            }
+        return result
+
     def _condition_rates(self, rows: Sequence[Row], label: str) -> dict[str, Any]:
         rates = {}
         for i, name in enumerate(CONDITIONS):
@@ -271,10 +345,13 @@ def _why_dropped(row: Row) -> str:
         return "failed"
     if any(score is None for score in row.scores):
         return "not_scored"
-    labels = [score.target_positive for score in row.scores if score is not None]
-    if all(label is None for label in labels):
+    scores = [score for score in row.scores if score is not None]
+    open_ones = [score for score in scores if score.target_positive is None]
+    if any("target_positive" in score.uncertain for score in open_ones):
+        return "uncertain"
+    if len(open_ones) == len(scores):
         return "not_applicable"
-    return "not_scored" if any(label is None for label in labels) else ""
+    return "not_scored" if open_ones else ""
 
 
 def _bounds(interval: Interval | None) -> dict[str, float | None]:

@@ -47,21 +47,22 @@ def request_digest(identity: str, request: Request) -> str:
     identity : str
         The generator's identity: everything about the model that can change an output.
     request : Request
-        Messages, sampling and sample index all count; 0 and 0.0 are the same temperature.
+        Messages, sampling, sample index and schema all count; 0 and 0.0 are the same temperature.
     """
     sampling = request.sampling
-    return canon.digest(
-        [
-            identity,
-            request.messages,
-            {
-                "temperature": float(sampling.temperature),
-                "top_p": float(sampling.top_p),
-                "max_tokens": sampling.max_tokens,
-            },
-            request.sample_index,
-        ]
-    )
+    parts = [
+        identity,
+        request.messages,
+        {
+            "temperature": float(sampling.temperature),
+            "top_p": float(sampling.top_p),
+            "max_tokens": sampling.max_tokens,
+        },
+        request.sample_index,
+    ]
+    if request.schema is not None:
+        parts.append(request.schema)
+    return canon.digest(parts)
 
 
 class GenerationCache:

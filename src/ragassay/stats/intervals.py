@@ -18,7 +18,7 @@ from scipy.special import ndtri
 MIN_GROUPS = 2
 COARSE_GROUPS = 10
 _MAX_ENUMERATED = 7
-_CELLS_AT_ONCE = 2**21  # of the draws x groups table, so that memory stays bounded
+_CELLS_AT_ONCE = 2**21  # of the draws x kinds table, so that memory stays bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,13 @@ def cluster_bootstrap(
     sums, sizes = _group_sums(values, groups)
     if len(sizes) < MIN_GROUPS:
         return [None] * sums.shape[1]
-    step = max(1, _CELLS_AT_ONCE // len(sizes))
+    # Groups with equal sums and sizes are interchangeable, so only how often each kind of
+    # group is drawn matters: a multinomial over the kinds, of which 0/1 labels leave few.
+    kinds, members = np.unique(np.column_stack([sums, sizes]), axis=0, return_counts=True)
+    step = max(1, _CELLS_AT_ONCE // len(kinds))
     means = np.concatenate(
         [
-            _resampled_means(sums, sizes, min(step, draws - done), rng)
+            _resampled_means(kinds, members, min(step, draws - done), rng)
             for done in range(0, draws, step)
         ]
     )
@@ -166,15 +169,15 @@ def enumerate_cluster_bootstrap(
 
 
 def _resampled_means(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], draws: int, rng: np.random.Generator
+    kinds: NDArray[np.float64], members: NDArray[np.int64], draws: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Draw groups with replacement; means per draw and column, shape (draws, m)."""
-    count = len(sizes)
-    picks = rng.integers(count, size=(draws, count), dtype=np.int32)
-    # How often each group was drawn, for all draws at once: a multinomial weight.
-    cells = (picks + np.arange(draws, dtype=np.int32)[:, None] * count).ravel()
-    weights = np.bincount(cells, minlength=draws * count).reshape(draws, count).astype(np.float64)
-    means: NDArray[np.float64] = (weights @ sums) / (weights @ sizes)[:, None]
+    """Draw groups with replacement; means per draw and column, shape (draws, m).
+
+    ``kinds`` holds the distinct (sums..., size) of the groups, ``members`` how many have each.
+    """
+    count = int(members.sum())
+    drawn = rng.multinomial(count, members / count, size=draws).astype(np.float64)
+    means: NDArray[np.float64] = (drawn @ kinds[:, :-1]) / (drawn @ kinds[:, -1])[:, None]
     return means
 
 

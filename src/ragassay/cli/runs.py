@@ -1,33 +1,19 @@
-"""The command line: parses, calls the API, prints. No logic of its own lives here."""
+"""Commands that run experiments and show what is there."""
 
 from __future__ import annotations
 
 import json
-import logging
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ragassay import __version__
-from ragassay.errors import ConfigError, Interrupted, RagassayError, TooManyFailures
+from ragassay.cli.console import CONSOLE, print_tables
+from ragassay.errors import ConfigError, TooManyFailures
 
-app = typer.Typer(
-    name="ragassay",
-    help="Tells whether a RAG system, and a defense put into it, withstands poisoned evidence. "
-    "Start with: ragassay run examples/demo.toml",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 data_app = typer.Typer(help="Inspect data sets before a run.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
 
 ExperimentPath = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT.toml", help="The experiment file.")
@@ -49,25 +35,8 @@ Out = Annotated[
         help="The run folder [default: runs/<name>-<digest of the settings>].",
     ),
 ]
-_console = Console()
-_errors = Console(stderr=True)
 
 
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Log everything, with the trace of every error.")
-    ] = False,
-) -> None:
-    if debug:
-        logging.getLogger("ragassay").setLevel(logging.DEBUG)
-    if version:
-        typer.echo(f"ragassay {__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
     """Run an experiment, or finish one that was interrupted, and write its report.
 
@@ -81,7 +50,7 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
 
     loaded = load_experiment(experiment, settings or ())
     rules = loaded.file.scoring
-    with Board(_console, rules.headline or rules.rules[0].title) as board:
+    with Board(CONSOLE, rules.headline or rules.rules[0].title) as board:
         try:
             result = run_experiment(loaded, out=out, monitor=board.monitor)
         except TooManyFailures as failure:
@@ -89,18 +58,17 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
             raise
         board.monitor.stage("writing the report")
         paths = write_reports(result.folder)
-    _print_tables(result.summary)
-    _console.print(
+    print_tables(result.summary)
+    CONSOLE.print(
         f"{result.trials_run} trials run, {result.trials_reused} reused; "
         f"{result.model_calls} model calls, {result.encoded_texts} texts encoded; "
         f"{result.seconds:.1f} s, of which {result.model_seconds:.1f} s in the model and "
         f"{result.encoder_seconds:.1f} s in the encoder.",
         highlight=False,
     )
-    _console.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+    CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
 
 
-@app.command()
 def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
     """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
     from ragassay.experiments.estimate import estimate
@@ -115,9 +83,9 @@ def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None)
     for defense, calls in result.calls.items():
         table.add_row(escape(defense), f"{calls:,}")
     table.add_row("together", f"{sum(result.calls.values()):,}", style="bold")
-    _console.print(table)
+    CONSOLE.print(table)
     cells = ", ".join(f"{attack} p={budget}" for attack, budget in result.cells)
-    _console.print(
+    CONSOLE.print(
         f"{result.trials} trials: {result.queries} questions x {len(result.calls)} defenses "
         f"(with none) x (clean, {cells}); {result.done} are done in {result.folder}.\n"
         "Equal prompts are asked once, so the calls that are made are fewer.",
@@ -126,7 +94,6 @@ def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None)
     )
 
 
-@app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead.")] = False,
@@ -147,11 +114,10 @@ def report(
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
-    _print_tables(summary)
-    _console.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+    print_tables(summary)
+    CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
 
 
-@app.command("list")
 def list_plugins(
     kind: Annotated[
         str | None,
@@ -172,11 +138,10 @@ def list_plugins(
         table.add_column()
         for name in plugins.names(each):
             table.add_row(name, escape(plugins.summary(plugins.find(each, name).cls)))
-        _console.print(table)
-        _console.print()
+        CONSOLE.print(table)
+        CONSOLE.print()
 
 
-@app.command()
 def show(
     name: Annotated[str, typer.Argument(help="A plug-in's name, kind:name, or file.py:ClassName.")],
 ) -> None:
@@ -186,13 +151,13 @@ def show(
     found = _find_any(name)
     for each in found:
         about = plugins.describe(each)
-        _console.print(f"[bold]{each.kind} {escape(each.name)}[/bold]")
-        _console.print(about["doc"], markup=False, highlight=False)
+        CONSOLE.print(f"[bold]{each.kind} {escape(each.name)}[/bold]")
+        CONSOLE.print(about["doc"], markup=False, highlight=False)
         for head in ("source", "deviations"):
             if about[head]:
-                _console.print(f"\n{head.title()}: {about[head]}", markup=False, highlight=False)
+                CONSOLE.print(f"\n{head.title()}: {about[head]}", markup=False, highlight=False)
         if about["knowledge"] is not None:
-            _console.print(f"\nKnowledge: {about['knowledge']}", markup=False, highlight=False)
+            CONSOLE.print(f"\nKnowledge: {about['knowledge']}", markup=False, highlight=False)
         if about["options"]:
             table = Table(title="Options", title_justify="left")
             for column in ("option", "type", "default"):
@@ -200,11 +165,10 @@ def show(
             for option in about["options"]:
                 default = "required" if option["required"] else repr(option["default"])
                 table.add_row(option["name"], escape(option["type"]), escape(default))
-            _console.print(table)
-        _console.print()
+            CONSOLE.print(table)
+        CONSOLE.print()
 
 
-@app.command()
 def doctor(
     experiment: Annotated[
         Path | None,
@@ -222,7 +186,7 @@ def doctor(
     for finding in examine(experiment, settings or ()):
         mark = {"ok": "ok  ", "warning": "WARN", "error": "FAIL"}[finding.level]
         failed = failed or finding.level == "error"
-        _console.print(f"{mark}  {finding.text}", markup=False, highlight=False, soft_wrap=True)
+        CONSOLE.print(f"{mark}  {finding.text}", markup=False, highlight=False, soft_wrap=True)
     if failed:
         raise typer.Exit(1)
 
@@ -236,7 +200,7 @@ def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
     dataset = load_dataset(load_experiment(experiment, settings or ()))
     findings = check(dataset)
     for finding in findings:
-        _console.print(
+        CONSOLE.print(
             f"{finding.severity:8s}{finding.where}: {finding.message}",
             markup=False,
             highlight=False,
@@ -244,44 +208,6 @@ def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
         )
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
-
-
-def main() -> None:
-    """Run the command line; deliberate errors print one line and end with their exit code."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
-    signal.signal(signal.SIGTERM, _stop)
-    try:
-        app(standalone_mode=False)
-    except RagassayError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("stopped", Interrupted.exit_code)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
-    except Exception as error:
-        show_usage = getattr(error, "format_message", None)
-        if show_usage is None:
-            raise
-        _fail(show_usage(), ConfigError.exit_code)
-
-
-def _stop(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _fail(message: str, code: int) -> None:
-    _errors.print(f"error: {message}", markup=False, highlight=False, soft_wrap=True)
-    sys.exit(code)
-
-
-def _print_tables(summary: dict[str, Any]) -> None:
-    from ragassay.report.tables import finding, headline_table
-
-    _console.print(headline_table(summary))
-    _console.print(finding(summary), markup=False, highlight=False, style="bold")
 
 
 def _find_any(name: str) -> list[Any]:
