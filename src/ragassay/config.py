@@ -51,6 +51,12 @@ def _as_parts(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _one_or_several(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(_as_part(each) for each in value)
+    return (_as_part(value),)
+
+
 PartField = Annotated[Part, BeforeValidator(_as_part)]
 Parts = Annotated[tuple[PartField, ...], BeforeValidator(_as_parts)]
 
@@ -83,11 +89,37 @@ class CalibrationPart(_Strict):
 
     ``held_out`` takes questions of the data set that are not evaluated; ``crossfit``
     calibrates for each injection group on the clean contexts of all other groups; ``auto``
-    takes the former where at least 100 such questions exist.
+    takes the former where at least 100 such questions exist. ``ids`` names the questions
+    outright; one that is also evaluated is refused.
     """
 
     source: Literal["auto", "held_out", "crossfit"] = "auto"
     queries: Annotated[int, Field(ge=10)] = 500
+    ids: Annotated[tuple[str, ...], BeforeValidator(_as_parts)] = ()
+
+
+class EvidencePart(_Strict):
+    """Which passages are taken out of poisoned contexts to see what the answer depends on.
+
+    ``queries``: those whose poisoned answer is target-positive under some rule that needs no
+    model, or all. ``defenses``: under every defense, or for the undefended system alone.
+    ``attribution``: whose contexts are answered for every subset of their poison passages, at
+    most ``max_poison`` of them.
+    """
+
+    queries: Literal["positives", "all"] = "positives"
+    defenses: Literal["all", "undefended"] = "all"
+    attribution: Literal["undefended", "all", "off"] = "undefended"
+    max_poison: Annotated[int, Field(ge=1, le=5)] = 5
+
+
+class UtilityPart(_Strict):
+    """How many held-out clean questions every defense answers as well.
+
+    They are disjoint from the attacked questions and from those that calibrate detectors.
+    """
+
+    queries: Annotated[int, Field(ge=1)] = 200
 
 
 class ScoringPart(_Strict):
@@ -136,13 +168,17 @@ class ExperimentFile(_Strict):
         5,
     )
     dataset: PartField
-    retriever: RetrieverPart = RetrieverPart()
-    generator: GeneratorPart
+    retriever: Annotated[tuple[RetrieverPart, ...], BeforeValidator(_one_or_several)] = (
+        RetrieverPart(),
+    )
+    generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(_one_or_several)]
     helper: GeneratorPart | None = None
     prompt: PromptPart = PromptPart()
     attack: Parts = (Part(plugin="poisonedrag"),)
     defense: Parts = ()
     calibration: CalibrationPart = CalibrationPart()
+    evidence: EvidencePart | None = None
+    utility: UtilityPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
@@ -153,7 +189,10 @@ class ExperimentFile(_Strict):
             raise ValueError("at least one [[attack]] is needed")
         if not self.budgets or len(set(self.budgets)) != len(self.budgets):
             raise ValueError(f"budgets must be distinct and not empty, got {list(self.budgets)}")
-        for kind, parts in (("attack", self.attack), ("defense", self.defense)):
+        for kind in ("retriever", "generator", "attack", "defense"):
+            parts: tuple[Part, ...] = getattr(self, kind)
+            if kind in ("retriever", "generator") and not parts:
+                raise ValueError(f"at least one [{kind}] is needed")
             titles = [part.title for part in parts]
             twice = sorted({t for t in titles if titles.count(t) > 1})
             if twice:
@@ -210,12 +249,15 @@ def parse(tree: dict[str, Any], where: str = "experiment") -> ExperimentFile:
     try:
         return ExperimentFile.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(error)}") from error
+        raise ConfigError(f"{where}: {_explain(error, tree)}") from error
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, tree: dict[str, Any]) -> str:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if not str(part).startswith("function-"))
+    parts = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    if parts[1:2] == ["0"] and not isinstance(tree.get(parts[0]), list):
+        del parts[1]  # [generator] is one table, [[generator]] several
+    place = ".".join(parts)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "missing":
         return f"[{place}] is missing; it is required{more}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragassay import plugins, prompts
+from ragassay.config import Part
 from ragassay.errors import RagassayError
 from ragassay.experiments.runner import cache_folder
 from ragassay.experiments.setup import load_experiment
@@ -42,18 +43,19 @@ def examine(path: Path | None = None, overrides: Sequence[str] = ()) -> Iterator
     yield Finding(level="ok", text=f"Python {sys.version.split()[0]} on {platform.platform()}")
     yield from _packages()
     yield _cache()
-    name, options, folder = "smollm2", {}, None
+    parts: Sequence[Part] = (Part(plugin="smollm2"),)
+    folder: Path | None = None
     if path is not None:
         experiment = load_experiment(path, overrides)
-        part = experiment.file.generator
-        name, options, folder = part.plugin, part.options, experiment.base
-    try:
-        found = plugins.find("generator", name, folder=folder)
-        generator = plugins.build(found, options, folder=folder)
-        yield Finding(level="ok", text=f"generator {name}: {generator.identity}")
-        yield _repeats(generator)
-    except RagassayError as error:
-        yield Finding(level="error", text=f"generator {name}: {error}")
+        parts, folder = experiment.file.generator, experiment.base
+    for part in parts:
+        try:
+            found = plugins.find("generator", part.plugin, folder=folder)
+            generator = plugins.build(found, part.options, folder=folder)
+            yield Finding(level="ok", text=f"generator {part.title}: {generator.identity}")
+            yield _repeats(generator)
+        except RagassayError as error:
+            yield Finding(level="error", text=f"generator {part.title}: {error}")
 
 
 def _packages() -> Iterator[Finding]:

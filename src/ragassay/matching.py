@@ -137,9 +137,14 @@ def find_spans(tokens: Sequence[Token], wanted: Sequence[str]) -> Iterator[tuple
         at += 1
 
 
+def normalize_text(text: str) -> str:
+    """Reduce a text to its tokens, so that spelling variants of one text are equal."""
+    return " ".join(token.text for token in tokenize(text))
+
+
 def normalize_question(text: str) -> str:
     """Reduce a question to its tokens, so that spelling variants of one question are equal."""
-    return " ".join(token.text for token in tokenize(text))
+    return normalize_text(text)
 
 
 # --------------------------------------------------------------------------------- internals

@@ -33,13 +33,15 @@ class Passage:
 class Query:
     """A question. ``group`` is its injection group, the unit of cluster resampling.
 
-    ``dataset`` names its data set where a run folder holds several.
+    ``dataset`` names its data set where a run folder holds several. ``split`` is empty for the
+    questions that are attacked, ``utility`` for held-out ones that are only answered clean.
     """
 
     id: str
     text: str
     group: str
     dataset: str = ""
+    split: Literal["", "utility"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +212,10 @@ class TrialSpec:
     """Everything that can change the outcome of one trial; its digest is the trial's key.
 
     ``setting`` labels the combination of victim, data set and encoding arm where a run holds
-    several. ``budget`` 0 is clean retrieval, where ``attack`` is empty and ``poison`` the digest of
-    nothing, so that all attacks share their clean trials.
+    several. ``control`` says which ranks of the context were kept where passages were removed
+    after retrieval (``"keep 1,3"``), and is empty for the context as retrieved. ``budget`` 0
+    is clean retrieval, where ``attack`` is empty and ``poison`` the digest of nothing, so that
+    all attacks share their clean trials.
     """
 
     protocol: str
@@ -229,17 +233,23 @@ class TrialSpec:
     sampling: Sampling
     seed: int
     setting: str = ""
+    control: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextEntry:
-    """A passage as it stood in a trial's context: id, score, origin by the ledger, kept."""
+    """A passage as it stood in a trial's context: id, score, origin by the ledger, kept.
+
+    ``copy`` says that a corpus passage has the text of an injected one: the poison of its own
+    query or of another. It counts as poison when evidence is removed.
+    """
 
     id: str
     score: float
     origin: Literal["corpus", "own", "foreign"]
     gold: bool
     kept: bool
+    copy: Literal["", "own", "foreign"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

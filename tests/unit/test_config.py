@@ -30,8 +30,8 @@ def test_defaults_are_filled_in_and_unknown_keys_of_a_plug_in_are_its_options(sm
     file, raw = read(small)
     assert raw == MINIMAL.encode()
     assert file.budgets == (1, 5)
-    assert file.retriever.k == 5
-    assert file.generator.options == {"script": "extract"}
+    assert file.retriever[0].k == 5
+    assert file.generator[0].options == {"script": "extract"}
     assert [d.title for d in file.defense] == ["trustrag"]
 
 
@@ -46,9 +46,9 @@ def test_overrides_set_append_and_reach_into_lists(small: Path) -> None:
             "budgets=[2]",
         ],
     )
-    assert file.retriever.k == 10
+    assert file.retriever[0].k == 10
     assert [d.title for d in file.defense] == ["TR", "KeepShort"]
-    assert file.generator.options["text"] == "plain words"
+    assert file.generator[0].options["text"] == "plain words"
     assert file.budgets == (2,)
 
 

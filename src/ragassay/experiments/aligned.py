@@ -73,7 +73,8 @@ def analyze(folder: str | Path) -> dict[str, Any]:
     store = RunFolder(Path(folder))
     resolved = store.read_json("resolved.json")
     settings = resolved["experiment"]
-    trials = _by_place(store.trials().values())
+    records = store.trials()
+    trials = _by_place(records.values())
     scores = store.scores()
     queries = store.queries()
     plan = _plan(resolved, trials.values(), queries)
@@ -108,7 +109,7 @@ def analyze(folder: str | Path) -> dict[str, Any]:
         "attacks": sorted({cell.attack for cell in cells}),
         "defenses": [name for name in defenses if name != UNDEFENDED],
         "dataset": resolved["dataset"],
-        "k": settings["retriever"]["k"],
+        "k": _k(resolved),
         "confidence": settings["statistics"]["confidence"],
         "draws": settings["statistics"]["draws"],
         "trials": {"planned": planned, "done": done, "failed": failed,
@@ -132,10 +133,18 @@ def settings_of(
         label: [
             query
             for query, _ in queries.values()
-            if not about.get("dataset") or query.dataset == about["dataset"]
+            if not query.split and (not about.get("dataset") or query.dataset == about["dataset"])
         ]
         for label, about in named.items()
     }
+
+
+def _k(resolved: Mapping[str, Any]) -> int | None:
+    """How many passages a context holds; ``None`` where settings differ or it is not known."""
+    retriever = resolved["experiment"].get("retriever") or {}
+    parts = retriever if isinstance(retriever, list) else [retriever]
+    several = {part.get("k") for part in parts}
+    return several.pop() if len(several) == 1 else None
 
 
 def _plan(
@@ -160,6 +169,7 @@ def _by_place(records: Iterable[TrialRecord]) -> dict[Place, TrialRecord]:
             r.spec.query_id, r.spec.setting, r.spec.attack, r.spec.budget, r.spec.defense_label,
         ): r
         for r in records
+        if not r.spec.control
     }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def claim(folder: RunFolder, setup: Setup) -> None:
     known = folder.keys("queries")
     items: list[tuple[str, dict[str, Query | Target]]] = [
         (query.id, {"query": query, "target": setup.dataset.targets[query.id]})
-        for query in setup.evaluated
+        for query in (*setup.evaluated, *setup.held_out)
         if query.id not in known
     ]
     if items:

@@ -9,13 +9,15 @@ from typing import Any
 from ragassay.canon import digest, rng_for
 from ragassay.errors import ConfigError
 from ragassay.experiments.poison import group_poison
-from ragassay.experiments.setup import Setup, is_fitted
-from ragassay.matching import normalize_question
+from ragassay.experiments.setup import Arm, Setup, is_fitted, spare_queries
+from ragassay.matching import normalize_question, normalize_text
 from ragassay.plugins import Defense, Index, Tools
 from ragassay.types import Hit, PoisonSet, Query
 
 MIN_HELD_OUT = 100
 MIN_CALIBRATION = 10
+
+ANY_GROUP = ""  # of held-out questions, which share no injection with anything
 
 Context = tuple[Hit, ...]
 
@@ -27,13 +29,15 @@ class Contexts:
     ``clean`` maps a query id to its clean top-k, ``poisoned`` an (attack, budget, query id)
     to the top-k of corpus and injected passages. ``poison`` holds, for (attack, budget,
     query id), the digest of everything injected into the query's group. ``owner`` maps a
-    poison passage id to the query that it was written for.
+    poison passage id to the query that it was written for, and ``injected`` an
+    (attack, injection group) to the normalized texts that were written for each query of it.
     """
 
     clean: Mapping[str, Context]
     poisoned: Mapping[tuple[str, int, str], Context]
     poison: Mapping[tuple[str, int, str], str]
     owner: Mapping[str, str]
+    injected: Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
 
 
 def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tuple[str, int]]:
@@ -55,13 +59,16 @@ def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tu
     return cells
 
 
-def retrieve(setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet]) -> Contexts:
-    """Retrieve the clean and all poisoned contexts of the evaluated queries."""
+def retrieve(
+    setup: Setup, arm: Arm, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
+) -> Contexts:
+    """Retrieve the clean and all poisoned contexts of the questions, in one arm."""
     queries = {query.id: query for query in setup.evaluated}
     encode_ahead = getattr(index, "encode_poison", None)
     if encode_ahead is not None:  # one call with all of it: larger batches
         encode_ahead([passage for poison in sets.values() for passage in poison.passages])
-    clean = dict(zip(queries, index.search(setup.evaluated, setup.k), strict=True))
+    asked = [*setup.evaluated, *setup.held_out]
+    clean = dict(zip([q.id for q in asked], index.search(asked, arm.k), strict=True))
     poisoned: dict[tuple[str, int, str], Context] = {}
     injected: dict[tuple[str, int, str], str] = {}
     owner = {passage.id: query_id for (_, query_id), s in sets.items() for passage in s.passages}
@@ -70,11 +77,21 @@ def retrieve(setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSe
             passages = [passage for _, poison in members for passage in poison.passages]
             content = digest(sorted([p.id, p.title, p.text] for p in passages))
             ids = [query_id for query_id, _ in members]
-            found = index.poisoned([queries[i] for i in ids], passages, setup.k)
+            found = index.poisoned([queries[i] for i in ids], passages, arm.k)
             for query_id, hits in zip(ids, found, strict=True):
                 poisoned[attack, budget, query_id] = hits
                 injected[attack, budget, query_id] = content
-    return Contexts(clean=clean, poisoned=poisoned, poison=injected, owner=owner)
+    texts: dict[tuple[str, str], dict[str, frozenset[str]]] = {}
+    for (attack, query_id), poison in sets.items():
+        group = texts.setdefault((attack, queries[query_id].group), {})
+        group[query_id] = frozenset(normalize_text(p.text) for p in poison.passages)
+    return Contexts(
+        clean=clean,
+        poisoned=poisoned,
+        poison=injected,
+        owner=owner,
+        injected=texts,
+    )
 
 
 def blind(
@@ -110,6 +127,7 @@ class Ready:
 
 def make_ready(
     setup: Setup,
+    arm: Arm,
     index: Index,
     clean: Mapping[str, Context],
     tools: Callable[[Query], Tools],
@@ -119,6 +137,8 @@ def make_ready(
     Calibration queries are disjoint from the tested ones by id and by normalized question.
     """
     groups = sorted({query.group for query in setup.evaluated})
+    if setup.held_out:
+        groups.append(ANY_GROUP)
     ready: dict[tuple[str, str], Ready] = {}
     fitted = [defense for defense in setup.defenses if is_fitted(defense.instance)]
     for defense in setup.defenses:
@@ -129,7 +149,7 @@ def make_ready(
                 )
     if not fitted:
         return ready
-    source, folds = _folds(setup, index, clean, groups)
+    source, folds = _folds(setup, arm, index, clean, groups)
     for group, contexts in folds.items():
         seen = digest([source, [query.id for query, _ in contexts]])[:16]
         for defense in fitted:
@@ -142,35 +162,18 @@ def make_ready(
 
 
 def _folds(
-    setup: Setup, index: Index, clean: Mapping[str, Context], groups: Sequence[str]
+    setup: Setup, arm: Arm, index: Index, clean: Mapping[str, Context], groups: Sequence[str]
 ) -> tuple[str, dict[str, list[tuple[Query, Context]]]]:
     settings = setup.experiment.file.calibration
-    tested = {query.id for query in setup.evaluated}
-    asked = {normalize_question(query.text) for query in setup.evaluated}
-    spare = [
-        query
-        for query in setup.dataset.queries
-        if query.id not in tested and normalize_question(query.text) not in asked
-    ]
-    source = settings.source
-    if source == "auto":
-        source = "held_out" if len(spare) >= MIN_HELD_OUT else "crossfit"
     titles = setup.experiment.file.prompt.titles
-    if source == "held_out":
-        if len(spare) < MIN_CALIBRATION:
-            raise ConfigError(
-                f"calibration.source = 'held_out' needs at least {MIN_CALIBRATION} questions "
-                f"without a target, the data set has {len(spare)}; use 'crossfit'"
-            )
-        rng = rng_for(setup.experiment.file.seed, "calibration", setup.dataset.fingerprint)
-        chosen = sorted(rng.permutation(len(spare))[: settings.queries].tolist())
-        queries = [spare[i] for i in chosen]
-        hits = index.search(queries, setup.k)
+    queries = _listed(setup) if settings.ids else _spare(setup)
+    if queries is not None:
+        hits = index.search(queries, arm.k)
         contexts = [
             (query, blind(found, salt=query.id, titles=titles)[0])
             for query, found in zip(queries, hits, strict=True)
         ]
-        return source, dict.fromkeys(groups, contexts)
+        return "held_out", dict.fromkeys(groups, contexts)
     folds = {}
     for group in groups:
         own = {normalize_question(q.text) for q in setup.evaluated if q.group == group}
@@ -186,4 +189,47 @@ def _folds(
                 f"{MIN_CALIBRATION} are needed (more groups, or questions without a target)"
             )
         folds[group] = others
-    return source, folds
+    return "crossfit", folds
+
+
+def _spare(setup: Setup) -> list[Query] | None:
+    """Draw held-out calibration questions; ``None`` where the folds must come from the tested."""
+    settings = setup.experiment.file.calibration
+    spare = spare_queries(setup.dataset, [*setup.evaluated, *setup.held_out])
+    source = settings.source
+    if source == "auto":
+        source = "held_out" if len(spare) >= MIN_HELD_OUT else "crossfit"
+    if source == "crossfit":
+        return None
+    if len(spare) < MIN_CALIBRATION:
+        raise ConfigError(
+            f"calibration.source = 'held_out' needs at least {MIN_CALIBRATION} questions "
+            f"without a target, the data set has {len(spare)}; use 'crossfit'"
+        )
+    rng = rng_for(setup.experiment.file.seed, "calibration", setup.dataset.fingerprint)
+    chosen = sorted(rng.permutation(len(spare))[: settings.queries].tolist())
+    return [spare[i] for i in chosen]
+
+
+def _listed(setup: Setup) -> list[Query]:
+    """The calibration questions that the experiment names; refused where one is also tested."""
+    ids = setup.experiment.file.calibration.ids
+    by_id = {query.id: query for query in setup.dataset.queries}
+    unknown = [each for each in ids if each not in by_id]
+    if unknown:
+        raise ConfigError(f"calibration.ids: the data set has no question {unknown[0]!r}")
+    chosen = [by_id[each] for each in dict.fromkeys(ids)]
+    tested = [*setup.evaluated, *setup.held_out]
+    spare = {query.id for query in spare_queries(setup.dataset, tested)}
+    shared = [query.id for query in chosen if query.id not in spare]
+    if shared:
+        raise ConfigError(
+            f"calibration.ids: {len(shared)} of {len(chosen)} questions are also tested, by id "
+            f"or as the same question spelled differently, so no detector is calibrated on them: "
+            f"{', '.join(shared[:20])}{' ...' if len(shared) > 20 else ''}"
+        )
+    if len(chosen) < MIN_CALIBRATION:
+        raise ConfigError(
+            f"calibration.ids names {len(chosen)} questions, at least {MIN_CALIBRATION} are needed"
+        )
+    return chosen

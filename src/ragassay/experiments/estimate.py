@@ -38,12 +38,17 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     )
     done = 0
     if folder.is_dir():
-        done = sum(record.status == "done" for record in RunFolder(folder).trials().values())
+        done = sum(
+            record.status == "done" and not record.spec.control
+            for record in RunFolder(folder).trials().values()
+        )
     return Estimate(
         folder=folder,
         queries=len(setup.evaluated),
         cells=cells,
-        trials=len(setup.evaluated) * len(setup.defenses) * (1 + len(cells)),
+        trials=len(setup.settings)
+        * len(setup.defenses)
+        * (len(setup.evaluated) * (1 + len(cells)) + len(setup.held_out)),
         done=done,
         calls=expected_calls(setup, len(cells)),
     )

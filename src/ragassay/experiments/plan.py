@@ -2,69 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragassay.canon import digest
-from ragassay.experiments.context import Contexts, Ready
-from ragassay.experiments.setup import PROTOCOL, Setup
+from ragassay.experiments.context import ANY_GROUP, Contexts, Ready
+from ragassay.experiments.controls import Kept, control_label, controls_of, poison_of, subsets_of
+from ragassay.experiments.setup import PROTOCOL, Setting, Setup
 from ragassay.experiments.trial import Job
-from ragassay.types import Query, TrialSpec
+from ragassay.types import Query, TrialRecord, TrialSpec
 
 CLEAN = ("", 0)
+UNDEFENDED = "none"
 
 
-def jobs_of(setup: Setup, contexts: Contexts, ready: Mapping[tuple[str, str], Ready]) -> list[Job]:
-    """List every trial of the run, the undefended ones first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A setting with its contexts and its calibrated defenses: what trials are made from."""
 
-    For each query and defense there is one clean trial and one for each (attack, budget):
-    the four answers of a cell are the clean and the poisoned one, without and with the
-    defense, so that clean trials are shared by all budgets and attacks.
-    """
-    cells = [CLEAN, *sorted({(attack, budget) for attack, budget, _ in contexts.poisoned})]
-    jobs = []
-    for defense in setup.defenses:
-        for attack, budget in cells:
-            for query in setup.evaluated:
-                jobs.append(_job(setup, contexts, query, (attack, budget), defense.title, ready))
-    return jobs
+    setup: Setup
+    setting: Setting
+    contexts: Contexts
+    ready: Mapping[tuple[str, str], Ready]
+
+    def jobs(self) -> list[Job]:
+        """List every trial of the setting, the undefended ones first.
+
+        For each query and defense there is one clean trial and one for each (attack, budget):
+        the four answers of a cell are the clean and the poisoned one, without and with the
+        defense, so that clean trials are shared by all budgets and attacks. Held-out
+        questions have the clean trial alone.
+        """
+        cells = [CLEAN, *sorted({(a, budget) for a, budget, _ in self.contexts.poisoned})]
+        jobs = []
+        for defense in self.setup.defenses:
+            for cell in cells:
+                jobs += [self._job(query, cell, defense.title) for query in self.setup.evaluated]
+            jobs += [self._job(query, CLEAN, defense.title) for query in self.setup.held_out]
+        return jobs
+
+    def control_jobs(
+        self, trials: Mapping[str, TrialRecord], positive: Callable[[str], bool]
+    ) -> list[Job]:
+        """List the trials with evidence removed, for poisoned trials that are done.
+
+        ``positive`` tells from a trial's key whether its answer is target-positive under a
+        rule that needs no model.
+        """
+        part = self.setup.experiment.file.evidence
+        if part is None:
+            return []
+        jobs: dict[str, Job] = {}
+        for parent in self.jobs():
+            record = trials.get(parent.key)
+            undefended = parent.spec.defense_label == UNDEFENDED
+            if record is None or record.status != "done" or not parent.spec.budget:
+                continue
+            if part.defenses == "undefended" and not undefended:
+                continue
+            if part.queries == "positives" and not positive(parent.key):
+                continue
+            kept = set(controls_of(record.context, annotated=bool(parent.gold)).values())
+            attributed = part.attribution == "all" or (
+                part.attribution == "undefended" and undefended
+            )
+            if attributed and len(poison_of(record.context)) <= part.max_poison:
+                kept |= {each for _, each in subsets_of(record.context)}
+            for each in sorted(kept):
+                if len(each) < len(record.context):
+                    job = _reduced(parent, each)
+                    jobs[job.key] = job
+        return list(jobs.values())
+
+    def _job(self, query: Query, cell: tuple[str, int], defense: str) -> Job:
+        attack, budget = cell
+        clean = cell == CLEAN
+        setup, contexts, victim = self.setup, self.contexts, self.setting.victim
+        group = ANY_GROUP if query.split else query.group
+        armed = self.ready[defense, group]
+        spec = TrialSpec(
+            protocol=PROTOCOL,
+            dataset=setup.dataset.fingerprint,
+            query_id=query.id,
+            question=query.text,
+            attack=attack,
+            budget=budget,
+            poison="" if clean else contexts.poison[attack, budget, query.id],
+            retriever=f"{self.setting.arm.retriever.identity}:k{self.setting.arm.k}",
+            defense=armed.identity,
+            defense_label=defense,
+            prompt=setup.prompt_identity,
+            generator=victim.generator.identity,
+            sampling=victim.sampling,
+            seed=setup.experiment.file.seed,
+            setting=self.setting.label,
+        )
+        context = contexts.clean[query.id]
+        if not clean:
+            context = contexts.poisoned[attack, budget, query.id]
+        return Job(
+            key=digest(spec),
+            spec=spec,
+            query=query,
+            context=context,
+            owner=contexts.owner,
+            gold=frozenset(setup.dataset.targets[query.id].gold_ids),
+            defense=armed.instance,
+            injected={} if clean else contexts.injected[attack, query.group],
+        )
 
 
-def _job(
-    setup: Setup,
-    contexts: Contexts,
-    query: Query,
-    cell: tuple[str, int],
-    defense: str,
-    ready: Mapping[tuple[str, str], Ready],
-) -> Job:
-    attack, budget = cell
-    clean = cell == CLEAN
-    armed = ready[defense, query.group]
-    spec = TrialSpec(
-        protocol=PROTOCOL,
-        dataset=setup.dataset.fingerprint,
-        query_id=query.id,
-        question=query.text,
-        attack=attack,
-        budget=budget,
-        poison="" if clean else contexts.poison[attack, budget, query.id],
-        retriever=f"{setup.retriever.identity}:k{setup.k}",
-        defense=armed.identity,
-        defense_label=defense,
-        prompt=setup.prompt_identity,
-        generator=setup.generator.identity,
-        sampling=setup.sampling,
-        seed=setup.experiment.file.seed,
-    )
-    return Job(
-        key=digest(spec),
-        spec=spec,
-        query=query,
-        context=contexts.clean[query.id] if clean else contexts.poisoned[attack, budget, query.id],
-        owner=contexts.owner,
-        gold=frozenset(setup.dataset.targets[query.id].gold_ids),
-        defense=armed.instance,
+def _reduced(parent: Job, kept: Kept) -> Job:
+    """The same trial with only some passages of its context, which keep their ranks."""
+    spec = replace(parent.spec, control=control_label(kept, len(parent.context)))
+    return replace(
+        parent, key=digest(spec), spec=spec, context=tuple(parent.context[i] for i in kept)
     )
 
 
@@ -74,10 +127,12 @@ def expected_calls(setup: Setup, cells: int) -> dict[str, int]:
     A defense says how many calls one context may take in ``model_calls(k)``; one that does
     not is taken to need the victim's single call.
     """
-    contexts = len(setup.evaluated) * (1 + cells)
+    contexts = len(setup.evaluated) * (1 + cells) + len(setup.held_out)
     calls = {}
     for defense in setup.defenses:
         instance: Any = defense.instance
-        per_context = instance.model_calls(setup.k) if hasattr(instance, "model_calls") else 1
-        calls[defense.title] = per_context * contexts
+        calls[defense.title] = sum(
+            contexts * (instance.model_calls(s.arm.k) if hasattr(instance, "model_calls") else 1)
+            for s in setup.settings
+        )
     return calls

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,16 @@ from ragassay import canon
 from ragassay.errors import BackendError, Interrupted, TooManyFailures
 from ragassay.experiments.aligned import analyze
 from ragassay.experiments.claim import claim
-from ragassay.experiments.context import make_ready, retrieve
-from ragassay.experiments.plan import jobs_of
+from ragassay.experiments.context import Contexts, make_ready, retrieve
+from ragassay.experiments.plan import Stage
 from ragassay.experiments.poison import craft_all
-from ragassay.experiments.setup import Experiment, Named, Setup, set_up
+from ragassay.experiments.setup import Arm, Experiment, Named, Setting, Setup, Victim, set_up
 from ragassay.experiments.trial import Bench, Job, run_trial
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
 from ragassay.plugins import Index, Scorer
 from ragassay.store import RunFolder
-from ragassay.types import PoisonSet, Query, ScoreRecord, TrialRecord
+from ragassay.types import Query, ScoreRecord, TrialRecord
 
 
 @dataclass(slots=True)
@@ -54,6 +54,24 @@ class RunResult:
     seconds: float
     model_seconds: float
     encoder_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """What the trials of one setting are run with."""
+
+    setup: Setup
+    victim: Victim
+    folder: RunFolder
+    bench: Bench
+    model: ModelClient
+    monitor: Monitor
+
+    @property
+    def workers(self) -> int:
+        """How many trials run at once: as configured, else by the kind of generator."""
+        wanted = self.setup.experiment.file.run.workers
+        return wanted or (128 if self.victim.generator.instance.gathers else 32)
 
 
 @dataclass(slots=True)
@@ -112,15 +130,32 @@ def run(
     setup = set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
-    with folder.writer(), _clients(setup, cache) as (model, helper):
+    with folder.writer(), ExitStack() as stack:
+        clients = stack.enter_context(_clients(setup, cache))
         claim(folder, setup)
         monitor.stage("crafting the poison")
-        sets = craft_all(setup, folder, helper, monitor.progress)
+        sets = craft_all(setup, folder, clients.helper, monitor.progress)
         monitor.stage("encoding and retrieving")
-        with _indexed(setup, cache, monitor) as index:
-            jobs, bench = _prepare(setup, index, sets, model)
-            monitor.stage("running trials")
-            spent = _run_jobs(jobs, bench, setup, folder, model, monitor)
+        indexes = {
+            arm.title: stack.enter_context(_indexed(setup, arm, cache, monitor))
+            for arm in setup.arms
+        }
+        contexts = {arm.title: retrieve(setup, arm, indexes[arm.title], sets) for arm in setup.arms}
+        spent = _Spent(passages=folder.keys("passages"))
+        for setting in setup.settings:
+            model = clients.of(setting.victim)
+            index = indexes[setting.arm.title]
+            stage, bench = _prepare(setup, setting, index, contexts[setting.arm.title], model)
+            work = _Work(
+                setup=setup, victim=setting.victim, folder=folder, bench=bench, model=model,
+                monitor=monitor,
+            )  # fmt: skip
+            named = f" ({setting.label})" if setting.label else ""
+            monitor.stage(f"running trials{named}")
+            _run_jobs(stage.jobs(), work, spent)
+            if experiment.file.evidence is not None:
+                monitor.stage(f"removing evidence{named}")
+                _run_jobs(_control_jobs(stage, folder), work, spent)
         _score_missing(setup, folder)
         monitor.stage("analyzing")
         summary = analyze(folder.path)
@@ -130,11 +165,11 @@ def run(
             summary=summary,
             trials_run=spent.trials_run,
             trials_reused=spent.trials_reused,
-            model_calls=model.calls + (helper.calls if helper is not model else 0),
-            encoded_texts=getattr(index, "encoded", 0),
+            model_calls=clients.calls,
+            encoded_texts=sum(getattr(index, "encoded", 0) for index in indexes.values()),
             seconds=time.perf_counter() - start,
-            model_seconds=model.seconds,
-            encoder_seconds=getattr(index, "encode_seconds", 0.0),
+            model_seconds=clients.seconds,
+            encoder_seconds=sum(getattr(i, "encode_seconds", 0.0) for i in indexes.values()),
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
     _within_budget(result, experiment, spent.last_error)
@@ -142,8 +177,8 @@ def run(
 
 
 @contextmanager
-def _indexed(setup: Setup, cache: Path, monitor: Monitor) -> Iterator[Index]:
-    index = setup.retriever.instance.index(
+def _indexed(setup: Setup, arm: Arm, cache: Path, monitor: Monitor) -> Iterator[Index]:
+    index = arm.retriever.instance.index(
         setup.dataset.corpus,
         fingerprint=setup.corpus_fingerprint,
         cache_dir=cache,
@@ -158,52 +193,49 @@ def _indexed(setup: Setup, cache: Path, monitor: Monitor) -> Iterator[Index]:
 
 
 def _prepare(
-    setup: Setup, index: Index, sets: Mapping[tuple[str, str], PoisonSet], model: ModelClient
-) -> tuple[list[Job], Bench]:
-    """Retrieve all contexts, calibrate the detectors, and list the trials."""
-    contexts = retrieve(setup, index, sets)
+    setup: Setup, setting: Setting, index: Index, contexts: Contexts, model: ModelClient
+) -> tuple[Stage, Bench]:
+    """Calibrate the detectors of a setting, and ready what its trials share."""
     bench = Bench(
         model=model,
         embed=_embedder(index),
         template=setup.template,
         prompt=setup.experiment.file.prompt,
-        sampling=setup.sampling,
+        sampling=setting.victim.sampling,
         seed=setup.experiment.file.seed,
     )
     ready = make_ready(
-        setup, index, contexts.clean, lambda query: bench.tools(query, "calibration")
+        setup, setting.arm, index, contexts.clean, lambda query: bench.tools(query, "calibration")
     )
-    return jobs_of(setup, contexts, ready), bench
+    return Stage(setup=setup, setting=setting, contexts=contexts, ready=ready), bench
+
+
+def _control_jobs(stage: Stage, folder: RunFolder) -> list[Job]:
+    positive = {key for (key, _), score in folder.scores().items() if score.target_positive is True}
+    return stage.control_jobs(folder.trials(), positive.__contains__)
 
 
 # --------------------------------------------------------------------------------- the trials
 
 
-def _run_jobs(
-    jobs: Sequence[Job],
-    bench: Bench,
-    setup: Setup,
-    folder: RunFolder,
-    model: ModelClient,
-    monitor: Monitor,
-) -> _Spent:
-    spent = _Spent(passages=folder.keys("passages"))
-    done = {key for key, record in folder.trials().items() if record.status == "done"}
+def _run_jobs(jobs: Sequence[Job], work: _Work, spent: _Spent) -> None:
+    done = {key for key, record in work.folder.trials().items() if record.status == "done"}
     todo = [job for job in jobs if job.key not in done]
-    spent.trials_reused = len(jobs) - len(todo)
-    monitor.progress(spent.trials_reused, len(jobs))
-    limit = setup.experiment.file.run.max_failures
-    for job, record in _execute(todo, bench, model, _workers(setup)):
-        scores = _keep(job, record, setup, folder, spent)
-        monitor.trial(record, scores)
-        monitor.progress(spent.trials_reused + spent.trials_run, len(jobs))
+    reused = len(jobs) - len(todo)
+    spent.trials_reused += reused
+    work.monitor.progress(reused, len(jobs))
+    limit = work.setup.experiment.file.run.max_failures
+    finished = _execute(todo, work.bench, work.model, work.workers)
+    for ran, (job, record) in enumerate(finished, start=1):
+        scores = _keep(job, record, work, spent)
+        work.monitor.trial(record, scores)
+        work.monitor.progress(reused + ran, len(jobs))
         if spent.failures_in_a_row >= limit:
             raise BackendError(
                 f"{limit} trials failed in a row, the last one with: {spent.last_error}. "
-                f"{spent.trials_run - limit} finished trials are kept in {folder.path}; "
+                f"{spent.trials_run - limit} finished trials are kept in {work.folder.path}; "
                 "the same command goes on from there"
             )
-    return spent
 
 
 def _execute(
@@ -251,9 +283,8 @@ def _halt(pool: ThreadPoolExecutor, model: ModelClient) -> None:
     pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _keep(
-    job: Job, record: TrialRecord, setup: Setup, folder: RunFolder, spent: _Spent
-) -> list[ScoreRecord]:
+def _keep(job: Job, record: TrialRecord, work: _Work, spent: _Spent) -> list[ScoreRecord]:
+    setup, folder = work.setup, work.folder
     new = [
         hit.passage
         for hit in job.context
@@ -293,7 +324,7 @@ def _score(
 def _score_missing(setup: Setup, folder: RunFolder) -> None:
     """Score what a killed run left unscored between its trial and its score record."""
     scored = set(folder.scores())
-    queries = {query.id: query for query in setup.evaluated}
+    queries = {query.id: query for query in (*setup.evaluated, *setup.held_out)}
     for key, record in folder.trials().items():
         if record.status != "done" or record.spec.query_id not in queries:
             continue
@@ -301,13 +332,6 @@ def _score_missing(setup: Setup, folder: RunFolder) -> None:
         if missing:
             scores = _score(record, queries[record.spec.query_id], setup, missing)
             folder.append_many("scores", [(key, score) for score in scores])
-
-
-def _workers(setup: Setup) -> int:
-    wanted = setup.experiment.file.run.workers
-    if wanted:
-        return wanted
-    return 128 if setup.generator.instance.gathers else 32
 
 
 def _within_budget(result: RunResult, experiment: Experiment, last_error: str) -> None:
@@ -338,20 +362,45 @@ def _timing(result: RunResult) -> dict[str, Any]:
     }
 
 
+@dataclass(slots=True)
+class _Clients:
+    """One client per model, opened when first asked for; all share one cache."""
+
+    store: GenerationCache
+    own_helper: Named
+    open_ones: dict[str, ModelClient] = field(default_factory=dict)
+
+    @property
+    def helper(self) -> ModelClient:
+        return self._client(self.own_helper)
+
+    def of(self, victim: Victim) -> ModelClient:
+        return self._client(victim.generator)
+
+    @property
+    def calls(self) -> int:
+        return sum(client.calls for client in self.open_ones.values())
+
+    @property
+    def seconds(self) -> float:
+        return sum(client.seconds for client in self.open_ones.values())
+
+    def _client(self, part: Named) -> ModelClient:
+        client = self.open_ones.get(part.identity)
+        if client is None:
+            client = self.open_ones[part.identity] = ModelClient(part.instance, self.store)
+        return client
+
+
 @contextmanager
-def _clients(setup: Setup, cache: Path) -> Iterator[tuple[ModelClient, ModelClient]]:
-    store = GenerationCache(cache / "generations.sqlite")
-    model = ModelClient(setup.generator.instance, store)
-    helper = model
-    if setup.helper is not setup.generator:
-        helper = ModelClient(setup.helper.instance, store)
+def _clients(setup: Setup, cache: Path) -> Iterator[_Clients]:
+    clients = _Clients(GenerationCache(cache / "generations.sqlite"), setup.helper)
     try:
-        yield model, helper
+        yield clients
     finally:
-        model.close()
-        if helper is not model:
-            helper.close()
-        store.close()
+        for client in clients.open_ones.values():
+            client.close()
+        clients.store.close()
 
 
 def _embedder(index: Index) -> Callable[[Sequence[str]], Any]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ragassay import plugins, prompts
-from ragassay.canon import digest, to_plain
+from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import ExperimentFile, Part, read
 from ragassay.errors import ConfigError, PluginError
+from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, Retriever, Scorer
 from ragassay.types import Dataset, Query, Sampling
 
@@ -39,14 +40,53 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A retriever with its number of passages: one way of making contexts."""
+
+    retriever: Named
+    k: int
+
+    @property
+    def title(self) -> str:
+        """The retriever's name or label."""
+        return self.retriever.title
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victim:
+    """A generator with its decoding: one system that answers."""
+
+    generator: Named
+    sampling: Sampling
+
+    @property
+    def title(self) -> str:
+        """The generator's name or label."""
+        return self.generator.title
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A victim over an arm; ``label`` is empty where the experiment has only one of each."""
+
+    label: str
+    arm: Arm
+    victim: Victim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """Every part of an experiment, built but not yet loaded (models load on first use)."""
+    """Every part of an experiment, built but not yet loaded (models load on first use).
+
+    ``held_out`` are questions without a target that only measure clean utility.
+    """
 
     experiment: Experiment
     dataset: Dataset
     evaluated: tuple[Query, ...]
-    retriever: Named
-    generator: Named
+    held_out: tuple[Query, ...]
+    arms: tuple[Arm, ...]
+    victims: tuple[Victim, ...]
     helper: Named
     attacks: tuple[Named, ...]
     defenses: tuple[Named, ...]
@@ -54,20 +94,26 @@ class Setup:
     template: prompts.Template
 
     @property
-    def k(self) -> int:
-        """How many passages a context holds."""
-        return self.experiment.file.retriever.k
+    def settings(self) -> tuple[Setting, ...]:
+        """Every victim over every arm, victims first: a model is loaded once."""
+        return tuple(
+            Setting(label=self._label(victim, arm), arm=arm, victim=victim)
+            for victim in self.victims
+            for arm in self.arms
+        )
+
+    def _label(self, victim: Victim, arm: Arm) -> str:
+        parts = []
+        if len(self.victims) > 1:
+            parts.append(victim.title)
+        if len(self.arms) > 1:
+            parts.append(arm.title)
+        return " / ".join(parts)
 
     @property
     def corpus_fingerprint(self) -> str:
         """Digest of the corpus alone: other questions over it reuse its index."""
         return digest([[p.id, p.title, p.text] for p in self.dataset.corpus])
-
-    @property
-    def sampling(self) -> Sampling:
-        """The victim's decoding."""
-        part = self.experiment.file.generator
-        return Sampling(temperature=part.temperature, top_p=part.top_p, max_tokens=part.max_tokens)
 
     @property
     def prompt_identity(self) -> str:
@@ -78,6 +124,9 @@ class Setup:
     def resolved(self) -> dict[str, Any]:
         """Everything that can change a result, with defaults; its digest names the run."""
         file = self.experiment.file.model_dump(mode="json", exclude={"run"})
+        for kind in ("retriever", "generator"):
+            if len(file[kind]) == 1:  # as it is written where there is one
+                file[kind] = file[kind][0]
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
@@ -94,8 +143,15 @@ class Setup:
                 "groups": len({query.group for query in self.evaluated}),
                 "has_qrels": self.dataset.has_qrels,
             },
-            "retriever": self.retriever.identity,
-            "generator": self.generator.identity,
+            "settings": {
+                setting.label: {
+                    "retriever": setting.arm.retriever.identity,
+                    "k": setting.arm.k,
+                    "generator": setting.victim.generator.identity,
+                }
+                for setting in self.settings
+            },
+            "utility": len(self.held_out),
             "prompt": self.prompt_identity,
             "attacks": {part.title: part.identity for part in self.attacks},
             "defenses": {part.title: part.identity for part in self.defenses},
@@ -173,9 +229,22 @@ def set_up(experiment: Experiment) -> Setup:
         ],
         "scorers": [_named("scorer", part, base, Scorer) for part in file.scoring.rules],
     }
-    retriever = _named("retriever", file.retriever, base, Retriever)
-    generator = _named("generator", file.generator, base, Generator)
-    helper = generator if file.helper is None else _named("generator", file.helper, base, Generator)
+    arms = tuple(
+        Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
+        for part in file.retriever
+    )
+    victims = tuple(
+        Victim(
+            generator=_named("generator", part, base, Generator),
+            sampling=Sampling(
+                temperature=part.temperature, top_p=part.top_p, max_tokens=part.max_tokens
+            ),
+        )
+        for part in file.generator
+    )
+    helper = victims[0].generator
+    if file.helper is not None:
+        helper = _named("generator", file.helper, base, Generator)
     dataset = load_dataset(experiment)
     evaluated = tuple(
         query
@@ -191,14 +260,48 @@ def set_up(experiment: Experiment) -> Setup:
         experiment=experiment,
         dataset=dataset,
         evaluated=evaluated,
-        retriever=retriever,
-        generator=generator,
+        held_out=_held_out(experiment, dataset, evaluated),
+        arms=arms,
+        victims=victims,
         helper=helper,
         attacks=tuple(built["attacks"]),
         defenses=tuple(built["defenses"]),
         scorers=tuple(built["scorers"]),
         template=template,
     )
+
+
+def _held_out(
+    experiment: Experiment, dataset: Dataset, evaluated: Sequence[Query]
+) -> tuple[Query, ...]:
+    """Draw the questions that measure clean utility: never attacked, with a known answer."""
+    part = experiment.file.utility
+    if part is None:
+        return ()
+    spare = [
+        query for query in spare_queries(dataset, evaluated)
+        if query.id in dataset.targets and dataset.targets[query.id].references
+    ]  # fmt: skip
+    if not spare:
+        raise ConfigError(
+            f"[utility] needs questions with a reference answer that are not attacked; the data "
+            f"set {dataset.name!r} has none (a share of the attacked ones can be spared by "
+            "leaving them out of its targets)"
+        )
+    rng = rng_for(experiment.file.seed, "utility", dataset.fingerprint)
+    chosen = sorted(rng.permutation(len(spare))[: part.queries].tolist())
+    return tuple(replace(spare[i], split="utility") for i in chosen)
+
+
+def spare_queries(dataset: Dataset, evaluated: Sequence[Query]) -> list[Query]:
+    """Questions that equal no evaluated one, by id and by normalized question."""
+    tested = {query.id for query in evaluated}
+    asked = {normalize_question(query.text) for query in evaluated}
+    return [
+        query
+        for query in dataset.queries
+        if query.id not in tested and normalize_question(query.text) not in asked
+    ]
 
 
 def is_fitted(instance: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from ragassay.config import MAX_K, PromptPart
 from ragassay.errors import BackendError, ConfigError, PluginError, RagassayError
 from ragassay.experiments.context import Context, blind
 from ragassay.experiments.poison import Asks
+from ragassay.matching import normalize_text
 from ragassay.plugins import Defense
 from ragassay.prompts import Template
 from ragassay.types import (
@@ -40,7 +41,11 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A trial to run: its spec and key, the context, the ledger's view of it, the defense."""
+    """A trial to run: its spec and key, the context, the ledger's view of it, the defense.
+
+    ``injected`` maps a query id to the normalized texts that were injected with it, among the
+    queries whose poison was there: a corpus passage that equals one counts as poison too.
+    """
 
     key: str
     spec: TrialSpec
@@ -49,6 +54,7 @@ class Job:
     owner: Mapping[str, str]
     gold: frozenset[str]
     defense: Defense
+    injected: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +177,7 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
                 origin=_origin(hit.passage.id, job),
                 gold=hit.passage.id in job.gold,
                 kept=hit.passage.id in kept,
+                copy=_copy(hit, job),
             )
             for hit in job.context
         ),
@@ -201,6 +208,15 @@ def _origin(passage_id: str, job: Job) -> Literal["corpus", "own", "foreign"]:
     if owner is None:
         return "corpus"
     return "own" if owner == job.query.id else "foreign"
+
+
+def _copy(hit: Hit, job: Job) -> Literal["", "own", "foreign"]:
+    if not job.injected or hit.passage.id in job.owner:
+        return ""
+    text = normalize_text(hit.passage.text)
+    if text in job.injected.get(job.query.id, ()):
+        return "own"
+    return "foreign" if any(text in texts for texts in job.injected.values()) else ""
 
 
 def _check(verdict: Verdict, hits: Sequence[Hit], label: str) -> None:
