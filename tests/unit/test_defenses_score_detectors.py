@@ -3,9 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ragassay.defenses.score_detectors import CalibratedScoreDetector, ScoreDispersion, ScoreGap
+from ragassay.defenses.score_detectors import (
+    CalibratedScoreDetector,
+    ScoreDispersion,
+    ScoreGap,
+    ScoreMinimum,
+)
 from ragassay.errors import ConfigError, NotEstimable
-from ragassay.testing import ScriptedTools, make_hits, make_query
+from ragassay.testing import ScriptedTools, check_defense, make_hits, make_query
 from ragassay.types import Hit
 
 TOOLS = ScriptedTools()
@@ -31,6 +36,31 @@ def test_dispersion_is_the_population_standard_deviation():
     scores = (0.9, 0.5, 0.1)
     verdict = ready.apply(make_query(), context(*scores), TOOLS)
     assert verdict.suspicion["context"] == pytest.approx(float(np.std(scores)))
+
+
+def test_minimum_counts_negatively_so_that_a_low_score_is_suspicious():
+    ready = ScoreMinimum(fpr=0.05).fit(clean(), TOOLS)
+    assert ready.threshold == pytest.approx(-0.05)  # the smallest scores are 0.00 to 0.99
+    low = ready.apply(make_query(), context(0.9, -2.0), TOOLS)
+    assert low.abstain
+    assert low.suspicion == {"context": 2.0}
+    high = ready.apply(make_query(), context(9.0, 8.0), TOOLS)
+    assert not high.abstain
+    assert high.suspicion == {"context": -8.0}
+
+
+def test_minimum_of_zero_has_no_sign():
+    ready = ScoreMinimum().fit(clean(), TOOLS)
+    assert str(ready.apply(make_query(), context(1.0, 0.0), TOOLS).suspicion["context"]) == "0.0"
+
+
+@pytest.mark.parametrize("fpr", [0.01, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("detector", [ScoreGap, ScoreDispersion, ScoreMinimum])
+def test_every_score_detector_keeps_the_contract_and_the_nominal_rate(detector: type, fpr: float):
+    check_defense(detector(fpr=fpr))
+    ready = detector(fpr=fpr).fit(clean(), TOOLS)
+    flagged = sum(ready.apply(query, hits, TOOLS).abstain for query, hits in clean())
+    assert flagged == round(fpr * 100)
 
 
 def test_a_flagged_context_is_abstained_on():
@@ -70,7 +100,7 @@ def test_an_empty_context_has_no_score():
     assert verdict.trace["score"] is None
 
 
-@pytest.mark.parametrize("detector", [ScoreGap(), ScoreDispersion()])
+@pytest.mark.parametrize("detector", [ScoreGap(), ScoreDispersion(), ScoreMinimum()])
 def test_without_calibration_it_refuses_to_judge(detector: ScoreGap):
     with pytest.raises(ConfigError, match="is not calibrated"):
         detector.apply(make_query(), context(1.0), TOOLS)

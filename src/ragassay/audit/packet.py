@@ -231,8 +231,119 @@ def read_packet(path: str | Path) -> Packet:
             f"{path / ITEMS} is not the file that {PACKET} was written with (its SHA-256 differs); "
             "restore it: labels belong to exactly these items"
         )
+    lines = [line for line in text.split("\n") if line]  # never splitlines: texts may hold U+2028
     try:
-        items = tuple(_item(json.loads(line)) for line in text.splitlines_exact())  # type: ignore[attr-defined]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path / ITEMS}: damaged item ({error!r})") from error
-    return _packet(path, header, items)
+        items = tuple(_item(json.loads(line)) for line in lines)
+        return _packet(path, header, items)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path}: damaged packet ({error!r}); draw or restore it") from error
+
+
+def read_key(path: str | Path) -> Key:
+    """Open the sealed part of a packet, for the analysis only.
+
+    Raises
+    ------
+    StoreError
+        It is absent, damaged, or belongs to another packet.
+    """
+    path = Path(path)
+    header, key = _object(path / PACKET, "audit_packet"), _object(path / KEY, "audit_key")
+    if key.get("items_sha256") != header.get("items_sha256"):
+        raise StoreError(f"{path / KEY} belongs to another packet; restore the one drawn with it")
+    try:
+        entries = {
+            item: KeyEntry(
+                strata=tuple(entry["strata"]),
+                drawn_by=tuple(entry["drawn_by"]),
+                inclusion=entry["inclusion"],
+                trials=tuple(entry["trials"]),
+                labels=entry["labels"],
+            )
+            for item, entry in key["items"].items()
+        }
+        return Key(run=key["run"], scorers=key["scorers"], items=entries)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"{path / KEY}: damaged key ({error!r}); restore it") from error
+
+
+def _packet(path: Path, header: Mapping[str, Any], items: tuple[Item, ...]) -> Packet:
+    if [item.id for item in items] != [entry["id"] for entry in header["items"]]:
+        raise ValueError(f"{PACKET} and {ITEMS} list different items")
+    design = header["design"]
+    return Packet(
+        name=header["name"],
+        seed=header["seed"],
+        answers=header["population"]["answers"],
+        trials=header["population"]["trials"],
+        design=Design(
+            random=design["random"],
+            strata=tuple(
+                Part(name=each["name"], size=each["size"], drawn=each["drawn"])
+                for each in design["strata"]
+            ),
+            known=design["known"],
+        ),
+        items=items,
+        rubric_version=header["rubric_version"],
+        notes=header["notes"],
+        path=path,
+        digest=header["items_sha256"],
+    )
+
+
+def _item(body: Mapping[str, Any]) -> Item:
+    return Item(
+        id=_text(body["id"]),
+        question=_text(body["question"]),
+        target=None if body["target"] is None else _text(body["target"]),
+        target_aliases=_texts(body["target_aliases"]),
+        references=_texts(body["references"]),
+        answer=_text(body["answer"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {value!r:.60}")
+    return value
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)
+
+
+def _object(path: Path, kind: str) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(path))
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    if not isinstance(value, dict) or value.get("kind") != kind:
+        raise StoreError(f"{path} must hold a JSON object of kind {kind!r}")
+    if value.get("v") != VERSION:
+        raise StoreError(
+            f"{path}: version {value.get('v')}, this ragassay reads {VERSION}; update it"
+        )
+    return value
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "surrogatepass")
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"{path.parent} has no {path.name}: is it an audit packet (ragassay audit sample)?"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("wb") as file:
+        file.write(text.encode("utf-8", "surrogatepass"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
