@@ -58,6 +58,7 @@ def test_a_context_in_two_clusters_is_abstained_on(detector: type):
         "threshold": ready.threshold,
         "n_calibration": 40,
         "fpr": 0.05,
+        "thresholds": dict(ready.thresholds),
         "exact": True,
     }
 

@@ -75,6 +75,7 @@ def test_a_flagged_context_is_abstained_on():
         "threshold": ready.threshold,
         "n_calibration": 100,
         "fpr": 0.05,
+        "thresholds": dict(ready.thresholds),
     }
 
 

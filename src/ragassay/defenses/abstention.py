@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ragassay.errors import ConfigError, NotEstimable
 from ragassay.plugins import Tools
 from ragassay.stats.detection import calibrate_threshold
+from ragassay.stats.operating import NOMINAL_RATES
 from ragassay.types import Hit, Json, Query, Verdict
 
 
@@ -26,11 +27,15 @@ class CalibratedDetector:
         Number of clean contexts that the threshold comes from.
     fpr : float
         Nominal false-positive rate.
+    thresholds : mapping of str to float
+        What the same calibration gives at the published nominal rates (``"0.05"``), kept in the
+        trace so that every operating point can be read off one run.
     """
 
     threshold: float
     n_calibration: int
     fpr: float
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     def judge(
         self, hits: Sequence[Hit], score: float | None, detail: Mapping[str, Json] | None = None
@@ -41,6 +46,7 @@ class CalibratedDetector:
             "threshold": self.threshold,
             "n_calibration": self.n_calibration,
             "fpr": self.fpr,
+            "thresholds": dict(self.thresholds),
             **(detail or {}),
         }
         flagged = score is not None and score > self.threshold
@@ -77,10 +83,19 @@ class UncalibratedDetector:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Thresholds from clean contexts: the detector's own, and those of the published rates."""
+
+    threshold: float
+    n_calibration: int
+    thresholds: Mapping[str, float]
+
+
 def calibrated(
     scores: Sequence[float | None], fpr: float, *, detector: str, needs: str
-) -> tuple[float, int]:
-    """Return the threshold from the scores of clean contexts, and how many had a score.
+) -> Calibration:
+    """Calibrate on the scores of clean contexts.
 
     Parameters
     ----------
@@ -102,4 +117,12 @@ def calibrated(
             f"the {detector} detector needs clean contexts with {needs} to calibrate on, "
             f"got {len(scores)} contexts and none with {needs}"
         )
-    return float(calibrate_threshold(np.array(found, dtype=np.float64), fpr)), len(found)
+    known = np.array(found, dtype=np.float64)
+    return Calibration(
+        threshold=float(calibrate_threshold(known, fpr)),
+        n_calibration=len(found),
+        thresholds={
+            f"{rate:g}": float(calibrate_threshold(known, rate))
+            for rate in sorted({*NOMINAL_RATES, fpr})
+        },
+    )

@@ -77,14 +77,18 @@ class _GraphDetector(UncalibratedDetector):
     ) -> CalibratedGraphDetector:
         """Calibrate on clean contexts, whose passages are embedded in one call."""
         found = context_suspicions([hits for _, hits in clean], self.statistic, tools)
-        threshold, n = calibrated(
+        calibration = calibrated(
             [None if score is None else score.value for score in found],
             self.fpr,
             detector=f"graph {self.statistic}",
             needs=f"at least {MIN_NODES} passages, some of them similar,",
         )
         return CalibratedGraphDetector(
-            statistic=self.statistic, threshold=threshold, n_calibration=n, fpr=self.fpr
+            statistic=self.statistic,
+            fpr=self.fpr,
+            threshold=calibration.threshold,
+            n_calibration=calibration.n_calibration,
+            thresholds=calibration.thresholds,
         )
 
 

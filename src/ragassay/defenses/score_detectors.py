@@ -66,14 +66,18 @@ class _ScoreDetector(UncalibratedDetector):
         self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools
     ) -> CalibratedScoreDetector:
         """Calibrate on clean contexts."""
-        threshold, n = calibrated(
+        calibration = calibrated(
             [context_score(hits, self.statistic) if hits else None for _, hits in clean],
             self.fpr,
             detector=f"score {self.statistic}",
             needs="passages",
         )
         return CalibratedScoreDetector(
-            statistic=self.statistic, threshold=threshold, n_calibration=n, fpr=self.fpr
+            statistic=self.statistic,
+            fpr=self.fpr,
+            threshold=calibration.threshold,
+            n_calibration=calibration.n_calibration,
+            thresholds=calibration.thresholds,
         )
 
 

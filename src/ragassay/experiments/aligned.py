@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ragassay.canon import rng_for, to_plain
+from ragassay.experiments.sections import sections
 from ragassay.stats.intervals import COARSE_GROUPS, Interval, cluster_bootstrap, wilson
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
@@ -116,6 +117,10 @@ def analyze(folder: str | Path) -> dict[str, Any]:
                    "missing": planned - done - failed},
         "errors": _errors(trials.values()),
         "cells": analyzed,
+        **sections(resolved, list(records.values()), scores, queries, {
+            label: [queries[query.id] for query in members]
+            for label, (members, _) in plan.items()
+        }),
         "warnings": _warnings(queries, analyzed, resolved["headline"]),
     }  # fmt: skip
 

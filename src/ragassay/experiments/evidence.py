@@ -122,9 +122,7 @@ class Where:
     defense: str
 
 
-def case_of(
-    answers: Answers, where: Where, scorer: str, query: Query, target: Target
-) -> Case:
+def case_of(answers: Answers, where: Where, scorer: str, query: Query, target: Target) -> Case:
     """Label one query of a cell.
 
     Examples are in the tests of this module: every label under a victim with known rules.
@@ -246,9 +244,7 @@ def _attribution(cases: Sequence[Case], confidence: float) -> dict[str, Any]:
     return {
         "n": table.n,
         "open": open_ones,
-        "sufficient": [
-            {"size": row.size, **_plain(row.contexts)} for row in table.rows
-        ],
+        "sufficient": [{"size": row.size, **_plain(row.contexts)} for row in table.rows],
         "several": _plain(table.several),
         "necessary": [
             {"size": size, "count": sum(each == size for each in necessary)}

@@ -155,6 +155,7 @@ def run(
             _run_jobs(stage.jobs(), work, spent)
             if experiment.file.evidence is not None:
                 monitor.stage(f"removing evidence{named}")
+                _score_missing(setup, folder)  # which answers are positive decides what follows
                 _run_jobs(_control_jobs(stage, folder), work, spent)
         _score_missing(setup, folder)
         monitor.stage("analyzing")

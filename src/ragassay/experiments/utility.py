@@ -51,13 +51,11 @@ def utility_row(
         "defense": defense,
         "n": sum(t is not None for t in done),
         "missing": sum(t is None for t in done),
-        "by_scorer": {
-            scorer: _labels(answers, done, scorer, confidence) for scorer in scorers
-        },
+        "by_scorer": {scorer: _labels(answers, done, scorer, confidence) for scorer in scorers},
     }
     for convention in ("squad", "hotpotqa"):
         found = summarize_utility(
-            utility_scores(texts, references, convention=convention),  # type: ignore[arg-type]
+            utility_scores(texts, references, convention=convention),
             [None if t is None else t.declined for t in done],
             [query.group for query, _ in members],
             rng=rng_for(statistics["seed"], "utility", list(place), convention),
