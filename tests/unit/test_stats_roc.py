@@ -118,6 +118,16 @@ def test_the_cluster_bootstrap_agrees_with_all_equally_likely_resamples():
     assert found.interval.high == pytest.approx(high, abs=0.02)
 
 
+def test_ties_count_one_half_in_every_resample():
+    found = auroc_bootstrap(
+        grouped([1.0, 1.0], ["a", "b"]),
+        grouped([1.0, 1.0], ["a", "b"]),
+        rng=np.random.default_rng(0),
+        draws=200,
+    )
+    assert (found.value, found.interval) == (0.5, Interval(0.5, 0.5))
+
+
 def test_equal_seeds_give_equal_intervals_whatever_the_order_of_the_queries():
     rng = np.random.default_rng(2)
     p, n = rng.normal(1, 1, 30).tolist(), rng.normal(0, 1, 30).tolist()
