@@ -7,6 +7,7 @@ something else afterwards, since it was about other labels.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,6 +140,41 @@ def adjudicate(
     except Timeout as error:
         raise StoreError(f"{path} is in use by another adjudicator; try again") from error
     return len(lines)
+
+
+def read_decisions(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Read decisions and notes by item id from JSON lines ``{"item", "labels", "note"}``.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, a line is no decision, or an item is given twice.
+    """
+    labels: dict[str, dict[str, Any]] = {}
+    notes: dict[str, str] = {}
+    try:
+        lines = path.read_bytes().decode("utf-8-sig").split("\n")
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot be read: {error}", path=path) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            item, note = row["item"], row.get("note", "")
+            decided = dict(row["labels"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                'not a decision; expected {"item": ..., "labels": {"target_endorsed": ...}}',
+                path=path,
+                line=number,
+            ) from error
+        if not isinstance(item, str) or not isinstance(note, str) or item in labels:
+            raise DataError(
+                f"item {item!r:.80} is no text, or is given twice", path=path, line=number
+            )
+        labels[item], notes[item] = decided, note
+    return labels, notes
 
 
 def apply(packet_path: str | Path, folder: RunFolder) -> Applied:

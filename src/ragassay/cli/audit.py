@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-
-from ragassay.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from ragassay.audit.adjudicate import Settled
@@ -121,10 +119,10 @@ def adjudicate_packet(
     ] = None,
 ) -> None:
     """Settle what annotators disagree on; without --decisions, show the next open item."""
-    from ragassay.audit.adjudicate import adjudicate, undecided
+    from ragassay.audit.adjudicate import adjudicate, read_decisions, undecided
 
     if decisions is not None:
-        labels, notes = _read_decisions(decisions)
+        labels, notes = read_decisions(decisions)
         written = adjudicate(packet, labels, by, notes=notes)
         typer.echo(f"{written} decisions of {by} written; {len(undecided(packet))} items are open.")
         return
@@ -178,32 +176,6 @@ def import_audit(
         )
 
 
-def _read_decisions(path: Path) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    labels: dict[str, dict[str, Any]] = {}
-    notes: dict[str, str] = {}
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot be read: {error}", path=path) from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            item, note = row["item"], row.get("note", "")
-            decided = dict(row["labels"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                'not a decision; expected {"item": ..., "labels": {"target_endorsed": ...}}',
-                path=path,
-                line=number,
-            ) from error
-        if not isinstance(item, str) or not isinstance(note, str) or item in labels:
-            raise ConfigError(f"{path}:{number}: item {item!r:.80} is no text, or is given twice")
-        labels[item], notes[item] = decided, note
-    return labels, notes
-
-
 def _show(each: Settled, left: int) -> None:
     from ragassay.audit.text import one_line
 
@@ -222,7 +194,7 @@ def _show(each: Settled, left: int) -> None:
     for who, label in each.said.items():
         if label.comment:
             typer.echo(f"{who} comments: {one_line(label.comment)}")
-    decided = {name: "..." for name in each.open}
+    decided = dict.fromkeys(each.open, "...")
     typer.echo(
         "Decide with --decisions FILE.jsonl, a line such as\n"
         + json.dumps({"item": item.id, "labels": decided, "note": ""})

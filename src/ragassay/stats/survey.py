@@ -156,7 +156,7 @@ def weighted(parts: Sequence[PartOfDesign], member: Bools) -> Weighted:
         in_both, in_none = np.outer(column, column), np.outer(~column, ~column)
         neither *= np.where(in_both, both, np.where(in_none, 1.0, one))
     joint = np.clip(alone[:, None] + alone[None, :] - 1 + neither, 0.0, 1.0)
-    joint[joint < 1e-12] = 0.0  # what rounding leaves of an impossible pair
+    joint[joint < 1e-15] = 0.0  # what rounding leaves of an impossible pair
     np.fill_diagonal(joint, alone)
     _, cell = np.unique(member, axis=0, return_inverse=True)
     return Weighted(inclusion=alone, joint=joint, cell=cell.reshape(-1))
