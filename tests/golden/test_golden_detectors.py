@@ -12,7 +12,8 @@ from ragassay.defenses.graph_detectors import context_suspicions
 from ragassay.defenses.score_detectors import ScoreDispersion, ScoreGap, ScoreMinimum, context_score
 from ragassay.stats.exposure import by_stratum
 from ragassay.stats.graphs import conductance, connectivity, graph_suspicion, modularity
-from ragassay.stats.operating import auroc_interval, nominal_thresholds
+from ragassay.stats.operating import nominal_thresholds
+from ragassay.stats.roc import auroc_interval
 from ragassay.testing import ScriptedTools, make_hits, make_query
 
 TOOLS = ScriptedTools()

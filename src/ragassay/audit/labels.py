@@ -29,6 +29,7 @@ __all__ = [
     "annotators",
     "check_annotator",
     "check_labels",
+    "label_line",
     "read_labels",
     "read_packet",
 ]
@@ -197,7 +198,7 @@ class LabelBook:
     def _write(self, label: Label, *, undo: bool) -> None:
         if not self._lock.is_locked:
             raise StoreError(f"the labels of {self.annotator!r} are closed; open them again")
-        append_line(self._file, _line(label, undo=undo))
+        append_line(self._file, label_line(label, undo=undo))
         # A superseded label moves to the end, as it does when the file is read again.
         self._current.pop(label.item, None)
 
@@ -275,7 +276,8 @@ def read_labels(packet: Packet, annotator: str) -> dict[str, Label]:
     return current
 
 
-def _line(label: Label, *, undo: bool) -> dict[str, Any]:
+def label_line(label: Label, *, undo: bool = False) -> dict[str, Any]:
+    """Return a label as a line of its file holds it."""
     line: dict[str, Any] = {
         "v": VERSION,
         "item": label.item,
