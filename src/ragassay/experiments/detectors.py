@@ -18,10 +18,10 @@ from ragassay.canon import to_plain
 from ragassay.experiments.evidence import Answers, both, negation
 from ragassay.stats.operating import (
     AttackedContexts,
-    auroc_interval,
     operating_report,
     scores_by_budget,
 )
+from ragassay.stats.roc import auroc_interval
 from ragassay.types import Query, TrialRecord
 
 UNDEFENDED = "none"
