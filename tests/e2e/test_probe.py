@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,7 @@ READER = '''
 
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +73,7 @@ class TwoHops:
         if os.environ.get("PROMPTS"):
             with Path(os.environ["PROMPTS"]).open("a", encoding="utf-8") as file:
                 file.write(prompt + "\\x00")
+        time.sleep(float(os.environ.get("DELAY", "0")))
         contexts, question = prompt.rsplit("Query:", 1)
         bridge = re.search(r"of the (\\w+) Bridge", question)
         if bridge is None:
@@ -201,6 +205,20 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert message in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
     assert not (hops.folder / "data" / "candidates.jsonl").exists()
+
+
+def test_a_stopped_probe_says_so_and_writes_nothing(hops: World, tmp_path: Path) -> None:
+    log = tmp_path / "prompts"
+    process = hops.start(*TO_FILE, PROMPTS=str(log), DELAY="0.1")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not log.exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "answers that arrived are in the cache" in output
+    assert "Traceback" not in output
+    assert not list((hops.folder / "data").glob("*candidates*"))
 
 
 def test_a_file_is_not_replaced_without_being_told(hops: World) -> None:

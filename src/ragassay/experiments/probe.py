@@ -29,7 +29,14 @@ from typing import Any
 from ragassay import plugins, prompts
 from ragassay.canon import to_plain
 from ragassay.config import GeneratorPart, Part
-from ragassay.errors import BackendError, BackendUnavailable, ConfigError, PluginError, StoreError
+from ragassay.errors import (
+    BackendError,
+    BackendUnavailable,
+    ConfigError,
+    Interrupted,
+    PluginError,
+    StoreError,
+)
 from ragassay.experiments.probe_candidates import Candidate, Screening, find_candidates, screen
 from ragassay.experiments.probe_reader import CONTEXTS, Verified, verify
 from ragassay.experiments.runner import cache_folder
@@ -112,6 +119,8 @@ def build_probe(
         The data set is wrong.
     BackendError
         The reader failed again and again; answers that arrived are in the cache.
+    Interrupted
+        The user stopped the reader.
     StoreError
         The file cannot be written.
     """
@@ -228,6 +237,10 @@ def _asking(reader: Generator, max_failures: int) -> Iterator[Ask]:
 
     try:
         yield ask
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "stopped; answers that arrived are in the cache, the same command goes on from there"
+        ) from None
     finally:
         client.close()
         cache.close()
