@@ -450,6 +450,18 @@ def test_names_that_differ_by_case_alone_are_refused(client: TestClient) -> None
     refused(client.post("/api/start", json={"annotator": "Ana"}), 400)
 
 
+@pytest.mark.parametrize("path", WRITES)
+def test_a_page_of_another_packet_writes_nothing_here(
+    client: TestClient, folder: Path, path: str
+) -> None:
+    sent = {"annotator": "ana", "item": "i1", "labels": YES}
+    for other in ("0" * 64, None, 1):
+        assert "another" in refused(client.post(path, json=sent | {"packet": other}), 409)
+    assert not list((folder / "labels").iterdir())
+    shown = client.get("/api/packet").json()["digest"]
+    assert client.post(path, json=sent | {"packet": shown}).status_code == 200
+
+
 def test_a_second_server_cannot_label_as_the_same_person(client: TestClient, folder: Path) -> None:
     save(client, "i1", YES)
     other = audit_app.create_app(read_packet(folder), token=TOKEN, hosts=[HOST])

@@ -138,7 +138,8 @@ async function start(name) {
   $("join-error").textContent = "";
   let state;
   try {
-    state = await persist("loading", "/api/start", { annotator: name });
+    state = await persist("loading", "/api/start",
+      { packet: packet.digest, annotator: name });
   } catch (error) {
     $("join-error").textContent = error.message;
     sessionStorage.removeItem(REMEMBERED);
@@ -149,7 +150,7 @@ async function start(name) {
   count = state.count;
   sessionStorage.setItem(REMEMBERED, annotator);
   $("annotator").textContent = annotator;
-  drafts = new Drafts(packet.name, annotator);
+  drafts = new Drafts(packet.digest, annotator);
   take(state);
   await go(unlabeled(-1));
 }
@@ -186,7 +187,7 @@ async function go(place) {
   screen("work");
   progress();
   render();
-  clock.show(place);
+  clock.show(place, drafts.get(item.id)?.seconds);
   for (const id of ["reading", "answer", "questions"]) $(id).scrollTop = 0;
   window.scrollTo(0, 0);
   $("reading").focus({ preventScroll: true });
@@ -252,8 +253,23 @@ function same(one, other) {
 }
 
 function changed() {
-  drafts.set(item.id, { labels: form.labels(), comment: form.comment() });
+  drafts.set(item.id,
+    { labels: form.labels(), comment: form.comment(), seconds: clock.seconds(at) });
   if ($("status").classList.contains("error")) say("");
+}
+
+/** Who sends, and of which packet: another server may run on this port by now. */
+function mine() {
+  return { packet: packet.digest, annotator };
+}
+
+/** Take over what the same annotator saved in another tab. */
+async function catchUp() {
+  try {
+    take(await persist("loading", "/api/start", mine()));
+  } catch (error) {
+    say(error.message, true);
+  }
 }
 
 async function save() {
@@ -270,9 +286,10 @@ async function save() {
   const place = at;
   const choice = { labels: form.labels(), comment: form.comment() };
   if (!decided.has(place) || !same(choice, decided.get(place))) {
-    const sent = { annotator, item: item.id, ...choice, seconds: clock.seconds(place) };
+    const sent = { ...mine(), item: item.id, ...choice, seconds: clock.seconds(place) };
+    let done;
     try {
-      await persist("saving", "/api/save", sent);
+      ({ done } = await persist("saving", "/api/save", sent));
     } catch (error) {
       say(`Not saved: ${error.message}`, true);
       return;
@@ -280,6 +297,7 @@ async function save() {
     decided.delete(place); // so that it comes last
     decided.set(place, choice);
     clock.reset(place);
+    if (done !== decided.size) await catchUp();
   }
   drafts.drop(item.id);
   await go(unlabeled(place));
@@ -296,7 +314,7 @@ async function undo() {
   let id;
   try {
     ({ id } = await persist("loading", `/api/item/${last}`));
-    take(await persist("undoing", "/api/undo", { annotator, item: id }));
+    take(await persist("undoing", "/api/undo", { ...mine(), item: id }));
   } catch (error) {
     say(error.message, true);
     return;
