@@ -262,7 +262,14 @@ def test_the_page_has_no_inline_code_and_loads_only_its_own_files(client: TestCl
     assert not re.search(r"<script(?![^>]*\bsrc=)", page)
     loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert sorted(loaded) == ["/static/icon.svg", "/static/page.css", "/static/page.js"]
-    files = {*loaded, "/static/form.js", "/static/server.js", "/static/text.js", "/static/clock.js"}
+    files = {
+        *loaded,
+        "/static/contact.js",
+        "/static/form.js",
+        "/static/server.js",
+        "/static/text.js",
+        "/static/clock.js",
+    }
     for path in files:
         text = client.get(path)
         assert text.status_code == 200
