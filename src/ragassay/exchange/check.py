@@ -183,10 +183,6 @@ def read(source: Source, *, allow_missing: bool = False) -> Answers:
     DataError
         Files are damaged or do not match up: the message lists the first twenty places, each
         with file and line, and their number.
-
-    Examples
-    --------
-    >>> read(FourFiles(clean_undefended=c, poisoned_undefended=p))  # doctest: +SKIP
     """
     problems = Problems()
     for path in source.files:

@@ -17,7 +17,7 @@ from typing import Any
 
 from ragassay.canon import to_plain
 from ragassay.errors import ConfigError, DataError, StoreError
-from ragassay.exchange.folder import PROTOCOL, check_free
+from ragassay.exchange.folder import PROTOCOL, check_free, move_folder
 from ragassay.exchange.joined import KINDS, NO_SETTING, fingerprint
 from ragassay.exchange.rows import CONDITIONS, UNDEFENDED
 from ragassay.exchange.scores import escaped, score_table
@@ -346,9 +346,7 @@ def _write(
         for name, text in texts.items():
             (temporary / (name or out.name)).write_text(text, encoding="utf-8", newline="\n")
         if folder:
-            if out.exists():
-                out.rmdir()
-            temporary.rename(out)
+            move_folder(temporary, out)
         else:
             for name in texts:
                 (temporary / (name or out.name)).replace(out.parent / (name or out.name))
