@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 _NAMES: dict[type, tuple[str, ...]] = {}  # field names by dataclass: asking costs more than reading
 
