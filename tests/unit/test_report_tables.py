@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from ragassay.report import grids, tables
+from ragassay.report import grids, losses, overview, tables
 from ragassay.report.finding import finding, finding_detail
-from ragassay.report.plots import panels
+from ragassay.report.markdown import markdown
+from ragassay.report.plots import MAX_PANELS, panels
 from ragassay.report.text import bracket, decimal, percent, points, visible
 
 HOSTILE = (
@@ -27,6 +28,12 @@ def rate(number: int, n: int) -> dict[str, Any]:
     return {"count": number, "n": n, "value": number / n if n else None, "low": low, "high": high}
 
 
+def label(number: int, n: int, uncertain: int = 0, not_scored: int = 0) -> dict[str, Any]:
+    """The counts of a condition by itself: ``n`` answers read."""
+    return {"positive": rate(number, n), "uncertain": rate(uncertain, n),
+            "not_scored": not_scored, "not_applicable": 0}  # fmt: skip
+
+
 def effect(number: int, n: int, spread: float | None = 0.05) -> dict[str, Any]:
     value = number / n
     if spread is None:
@@ -38,7 +45,7 @@ def cell(
     defense: str, *, prevented: int = 0, introduced: int = 0, harm: int = 0, p0: int = 60,
     n: int = 100, budget: int = 5, groups: int = 10, spread: float | None = 0.05,
     p_value: float = 0.0001, attack: str = "poisonedrag", scorer: str = "tokens", dropped: int = 0,
-    estimable: bool = True,
+    estimable: bool = True, setting: str = "", absent: tuple[str, ...] = (), uncertain: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     c0, p1 = 5, p0 - prevented + introduced
     counts = {"P": prevented, "J": introduced, "N": prevented - introduced, "H": harm,
@@ -50,12 +57,21 @@ def cell(
                "any_poison": rate(n - 1, n)}  # fmt: skip
     cost = {"model_calls": 1.0 if defense == "none" else 6.0, "input_tokens": 1234.5,
             "output_tokens": 20.0, "encoded_texts": 0.0}  # fmt: skip
+    levels = dict(zip(CONDITIONS, (c0, c0 + harm, p0, p1), strict=True))
+    read = n if estimable else 0
     base = {
-        "scorer": scorer, "attack": attack, "budget": budget, "defense": defense,
+        "scorer": scorer, "setting": setting, "attack": attack, "budget": budget, "defense": defense,
         "n": n if estimable else 0, "groups": groups, "estimable": estimable,
-        "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "not_applicable": 0},
-        "correct": {c: rate(n // 2, n) for c in CONDITIONS},
-        "abstained": {c: rate(3, n) for c in CONDITIONS},
+        "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "uncertain": 0,
+                    "not_applicable": 0},
+        "absent": list(absent),
+        "labels": {
+            c: label(0, 0) if c in absent
+            else label(min(number, read), read, min(uncertain, read))
+            for c, number in levels.items()
+        },
+        "correct": {c: {**rate(n // 2, n), "uncertain": uncertain} for c in CONDITIONS},
+        "abstained": {c: {**rate(3, n), "uncertain": 0} for c in CONDITIONS},
         "context": dict.fromkeys(CONDITIONS, context), "cost": dict.fromkeys(CONDITIONS, cost),
     }  # fmt: skip
     if not estimable:
@@ -75,13 +91,17 @@ def cell(
 
 
 def summary(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    blocks = {(c["scorer"], c["attack"], c["budget"], c["n"], c["groups"]) for c in cells}
+    blocks = dict.fromkeys(
+        (c["scorer"], c["setting"], c["attack"], c["budget"], c["n"], c["groups"]) for c in cells
+    )
     undefended = [
-        cell("none", scorer=s, attack=a, budget=b, n=n, groups=g) for s, a, b, n, g in blocks if n
-    ]
+        cell("none", scorer=s, setting=x, attack=a, budget=b, n=n, groups=g)
+        for s, x, a, b, n, g in blocks if n
+    ]  # fmt: skip
     defenses = list(dict.fromkeys(c["defense"] for c in cells))
     return {
         "v": 1, "protocol": "aligned/1", "name": "hand", "headline": "tokens",
+        "settings": list(dict.fromkeys(c["setting"] for c in cells)), "label_comparison": None,
         "scorers": ["published", "tokens"], "attacks": ["poisonedrag"], "defenses": defenses,
         "dataset": {"name": "atlas", "evaluated": 100, "groups": 10, "has_qrels": True}, "k": 5,
         "confidence": 0.95, "draws": 2000,
@@ -221,7 +241,7 @@ def test_markdown_holds_every_figure_of_every_rule() -> None:
         warnings=["Only few groups."],
         errors=[{"error": "server gone", "trials": 2}],
     )
-    text = tables.markdown(value, {"experiment": {"seed": 12}}, {"python": "3.11.2"})
+    text = markdown(value, {"experiment": {"seed": 12}}, {"python": "3.11.2"})
     for part in (
         "# d prevents 41 of 60", "Only few groups.", "server gone", "2/102",
         "60/100 -> 21/100 (21.0%)", "41/100 [36.0, 46.0]", "2/100 [-3.0, 7.0]",
@@ -236,7 +256,7 @@ def test_markdown_holds_every_figure_of_every_rule() -> None:
 
 
 def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
-    text = tables.markdown(summary(cell("a | b", prevented=3)))
+    text = markdown(summary(cell("a | b", prevented=3)))
     width = 0
     for line in text.splitlines():
         bars = len(re.findall(r"(?<!\\)\|", line))
@@ -249,7 +269,7 @@ def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
 
 
 def test_no_foreign_text_is_markup_in_markdown() -> None:
-    text = tables.markdown(
+    text = markdown(
         summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}])
     )
     assert not re.search(r"<[A-Za-z/!?]", text)
@@ -261,12 +281,12 @@ def test_no_foreign_text_is_markup_in_markdown() -> None:
 
 def test_what_is_null_is_not_estimable_and_never_zero() -> None:
     value = summary(cell("d", prevented=9, spread=None, groups=1), cell("lost", estimable=False))
-    text = tables.markdown(value)
+    text = markdown(value)
     assert "+9.0 [not estimable]" in text
     assert re.search(r"\| lost \| 0 \| not estimable \|", text)
     unjudged = summary(cell("d"))
     unjudged["dataset"]["has_qrels"] = False
-    assert "not known" in tables.markdown(unjudged)
+    assert "not known" in markdown(unjudged)
     assert (decimal(None), percent(None)) == ("not estimable", "not estimable")
 
 
