@@ -93,7 +93,7 @@ class CalibrationPart(_Strict):
 class ScoringPart(_Strict):
     """Which rules label the answers, and which of them leads the report."""
 
-    rules: Parts = (Part(plugin="tokens"), Part(plugin="published"))
+    rules: Parts = (Part(plugin="endorse"), Part(plugin="tokens"), Part(plugin="published"))
     headline: str = ""
 
     @model_validator(mode="after")
