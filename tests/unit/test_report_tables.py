@@ -60,7 +60,8 @@ def cell(
     levels = dict(zip(CONDITIONS, (c0, c0 + harm, p0, p1), strict=True))
     read = n if estimable else 0
     base = {
-        "scorer": scorer, "setting": setting, "attack": attack, "budget": budget, "defense": defense,
+        "scorer": scorer, "setting": setting, "attack": attack, "budget": budget,
+        "defense": defense,
         "n": n if estimable else 0, "groups": groups, "estimable": estimable,
         "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "uncertain": 0,
                     "not_applicable": 0},
@@ -269,9 +270,7 @@ def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
 
 
 def test_no_foreign_text_is_markup_in_markdown() -> None:
-    text = markdown(
-        summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}])
-    )
+    text = markdown(summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}]))
     assert not re.search(r"<[A-Za-z/!?]", text)
     assert not re.search(r"(?<!\\)\]\(", text)
     assert "javascript:" not in text
@@ -359,3 +358,165 @@ def test_what_is_not_estimable_is_not_drawn() -> None:
     assert "[no interval]" in effects
     nothing = summary(cell("gone", estimable=False))
     assert charts(nothing) == ["", "", ""]
+
+
+# ----------------------------------------------------------- settings, and runs without a defense
+
+
+def bare(**changes: Any) -> dict[str, Any]:
+    return cell("none", **changes)
+
+
+def undefended(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A run that compares no defense."""
+    value = summary(*cells, defenses=[], **changes)
+    value["cells"] = list(cells)
+    return value
+
+
+SPREAD = [bare(setting=s, attack=a, p0=p) for s, a, p in
+          (("llama/nq", "weak", 7), ("llama/nq", "strong", 48), ("qwen/nq", "weak", 9),
+           ("qwen/nq", "strong", 91))]  # fmt: skip
+
+
+def test_headings_name_the_setting_only_where_there_are_several() -> None:
+    one = summary(cell("d", prevented=30, setting="llama/nq"))
+    two = summary(
+        cell("d", prevented=30, setting="llama/nq"), cell("d", prevented=40, setting="qwen/nq")
+    )
+    assert {b.title for b in grids.blocks(one)} == {"poisonedrag, p = 5"}
+    assert "llama/nq" not in finding(one) + finding_detail(one) + printed(one)
+    assert [b.title for b in grids.blocks(two)] == [
+        "llama/nq: poisonedrag, p = 5", "qwen/nq: poisonedrag, p = 5"
+    ]  # fmt: skip
+    assert "under poisonedrag at p = 5 on qwen/nq" in finding(two)
+    assert "for d against qwen/nq: poisonedrag, p = 5" in finding_detail(two)
+
+
+def test_without_a_defense_the_finding_names_the_strongest_attack_and_the_span() -> None:
+    assert finding(undefended(*SPREAD)) == (
+        "Without a defense, strong at p = 5 on qwen/nq raises the target-positive answers most, "
+        "from 5/100 on clean retrieval to 91/100; over all 4 pairs of setting and attack the "
+        "level under attack runs from 7/100 to 91/100; no defense was compared."
+    )
+
+
+def test_attacks_that_raise_nothing_are_said_to_raise_nothing() -> None:
+    text = finding(undefended(bare(attack="a", p0=5), bare(attack="b", p0=3)))
+    assert "none of 2 attacks raises the target-positive answers" in text
+
+
+def test_without_clean_answers_nothing_is_said_of_what_the_attack_adds() -> None:
+    gone = {"absent": ("c0", "c1"), "estimable": False}
+    cells = [bare(attack="a", p0=40, **gone), bare(attack="b", p0=60, **gone)]
+    for one, count in zip(cells, (40, 60), strict=True):
+        one["labels"]["p0"] = label(count, 100, 3)
+    value = undefended(*cells)
+    text = finding(value)
+    assert text.startswith("Without a defense, 60/100 answers are target-positive under b at p = 5")
+    assert "what the attack adds is not known" in text
+    assert "2 of 2 comparisons lack answers on clean retrieval" in losses.absent(value)
+    assert losses.dropped(value).rows == ()
+    assert "not run, poisoned 40/100" in grids.undefended_line(grids.blocks(value)[0])
+    page = markdown(value)
+    assert "60/100 (60.0%) [50.0, 70.0], 3 uncertain" in page
+    assert "not run" in page
+
+
+def test_a_defense_without_its_conditions_shows_the_levels_and_no_effect() -> None:
+    lost = cell("d", estimable=False, absent=("c0", "c1"))
+    lost["labels"]["p0"], lost["labels"]["p1"] = label(60, 100), label(20, 100)
+    value = summary(lost)
+    value["cells"] = [lost]
+    (row,) = grids.effects(grids.blocks(value)[0]).rows
+    assert row[:4] == ("d", "0", "60/100 -> 20/100 (20.0%)", "not estimable")
+    (note,) = grids.effects(grids.blocks(value)[0]).notes
+    assert "no answers for: clean, no defense; clean, with defense" in note
+    assert "for want of one of the four conditions" in finding(value)
+
+
+def test_answers_without_a_target_are_reported_by_their_correctness() -> None:
+    cells = []
+    for setting, number in (("big", 31), ("small", 2)):
+        one = bare(setting=setting, attack="", budget=0, estimable=False, absent=("p0", "p1"))
+        one["labels"]["c0"] = {**label(0, 0), "not_applicable": 100}
+        one["correct"]["c0"] = {**rate(number, 100), "uncertain": 0}
+        cells.append(one)
+    value = undefended(*cells)
+    assert "from 2/100 (small) to 31/100 (big) answers are correct" in finding(value)
+    assert "no target" in printed(value)
+    assert overview.matrix(value, "tokens").rows == ()
+    assert "clean retrieval only" in markdown(value)
+
+
+def test_the_overview_has_attacks_in_rows_and_settings_in_columns() -> None:
+    hedged = [
+        bare(setting="llama/nq", attack=a, p0=p, uncertain=4)
+        for a, p in (("weak", 7), ("strong", 48))
+    ]
+    cells = [*hedged, SPREAD[2]]
+    grid = overview.matrix(undefended(*cells), "tokens")
+    assert grid.columns == ("Attack", "llama/nq", "qwen/nq")
+    assert grid.rows == (
+        ("clean retrieval", "5.0% [0, 15] ?4", "5.0% [0, 15]"),
+        ("weak, p = 5", "7.0% [0, 17] ?4", "9.0% [0, 19]"),
+        ("strong, p = 5", "48.0% [38, 58] ?4", "not run"),
+    )
+
+
+def test_an_overview_chart_draws_every_attack_of_a_setting() -> None:
+    groups = overview.groups(undefended(*SPREAD), "tokens")
+    assert [group.title for group in groups] == ["All settings"]
+    more = [bare(setting="qwen/nq", attack=f"a{i}", p0=10 + i) for i in range(3)]
+    first, second = overview.groups(undefended(*SPREAD[:2], *more), "tokens")
+    assert "from 7/100 (weak, p = 5) to 48/100 (strong, p = 5)" in first.told
+    for name in ("a0, p = 5", "a2, p = 5", "5 → 12/100"):
+        assert name in second.chart
+    ElementTree.fromstring(second.chart)
+
+
+def test_uncertain_answers_stand_beside_every_rate_of_a_defense() -> None:
+    value = summary(cell("d", prevented=30, uncertain=9))
+    block = grids.blocks(value)[0]
+    effects = grids.effects(block)
+    assert effects.rows[0][effects.columns.index("Uncertain, poisoned: before, after")] == (
+        "9/100, 9/100"
+    )
+    text = " ".join(grids.conditions(block).rows[-1])
+    assert "30/100 (30.0%) [20.0, 40.0], 9 uncertain of 100" in text
+    assert "50/100 (50.0%) [40.0, 60.0], 9 uncertain" in text
+    plain = grids.effects(grids.blocks(summary(cell("d", prevented=30)))[0])
+    assert not [column for column in plain.columns if "Uncertain" in column]
+
+
+def test_many_lossy_comparisons_are_summed_by_rule() -> None:
+    cells = [cell("d", attack=f"a{i:03}", dropped=1 + (i == 7)) for i in range(60)]
+    grid = losses.dropped(summary(*cells))
+    (row,) = grid.rows
+    assert row[0] == "tokens"
+    assert "61" in row
+    assert "2 of 102 queries (failed 2): d, a007, p = 5" in row[-1]
+
+
+def test_charts_are_bounded_and_the_largest_budgets_stay() -> None:
+    cells = [cell("d", attack=f"a{i:03}", budget=1 + (i >= 30)) for i in range(34)]
+    drawn = panels(summary(*cells), "tokens")
+    assert 4 <= len(drawn) <= MAX_PANELS
+    assert {panel.anchor[1] for panel in drawn} >= {"a030", "a031", "a032", "a033"}
+
+
+def test_the_terminal_prints_a_line_for_each_setting() -> None:
+    cells = [
+        bare(setting=f"victim{i}/data", attack=f"attack {j}", p0=10 + i + j)
+        for i in range(9)
+        for j in range(16)
+    ]
+    text = printed(undefended(*cells))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert len(text.splitlines()) < 16
+    assert re.search(r"victim8/data +5/100 +16 +18/100 +33/100 +50/100", text)
+
+
+def test_many_attacks_of_one_setting_are_cut_with_a_note() -> None:
+    text = printed(undefended(*[bare(attack=f"attack {i}") for i in range(30)]))
+    assert "6 more in the report." in text

@@ -46,7 +46,7 @@ from ragassay.types import Query, TrialRecord
 
 EFFECTS = ("P", "J", "N", "H", "Gamma")
 FROM_TEXT_TO_READER = ("published", "tokens", "endorse", "judge", "human")
-_MAX_WARNED = 12
+_MAX_WARNED = 4
 
 
 def analyze(folder: str | Path | RunFolder, scorers: Sequence[str] | None = None) -> dict[str, Any]:
@@ -300,21 +300,31 @@ def _warnings(queries: Queries, cells: Sequence[Mapping[str, Any]], headline: st
         warnings.append(
             f"Only {groups} injection groups: the cluster-bootstrap intervals are coarse."
         )
-    abstaining = [
-        f"Rule {cell['scorer']!r}, {_where(cell)}: {hits['p0']} "
-        "undefended target-positive answers are abstentions at the same time."
-        for cell in cells
-        if (hits := cell.get("hits_while_abstaining"))
-        and cell["defense"] == UNDEFENDED
-        and hits["p0"]
-    ]
-    warnings += abstaining[:_MAX_WARNED]
-    if len(abstaining) > _MAX_WARNED:
-        warnings.append(f"The same holds of {len(abstaining) - _MAX_WARNED} further comparisons.")
+    warnings += _abstaining(cells)
     leading = [cell for cell in cells if cell["scorer"] == headline]
     if not any(cell["estimable"] for cell in leading):
         warnings.append(_nothing(leading))
     return warnings
+
+
+def _abstaining(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Undefended hits that abstain at the same time, each place by itself where they are few."""
+    told = []
+    for scorer in dict.fromkeys(cell["scorer"] for cell in cells):
+        found = [
+            (cell, cell["hits_while_abstaining"]["p0"])
+            for cell in cells
+            if cell["scorer"] == scorer
+            and cell["defense"] == UNDEFENDED
+            and cell.get("hits_while_abstaining", {"p0": 0})["p0"]
+        ]
+        end = "undefended target-positive answers are abstentions at the same time."
+        if len(found) > _MAX_WARNED:
+            total = sum(number for _, number in found)
+            told.append(f"Rule {scorer!r}, {len(found)} attacks and settings: {total} {end}")
+        else:
+            told += [f"Rule {scorer!r}, {_where(cell)}: {number} {end}" for cell, number in found]
+    return told
 
 
 def _where(cell: Mapping[str, Any]) -> str:

@@ -31,7 +31,9 @@ from ragassay.experiments.conditions import (
     Codes,
     Conditions,
     Queries,
+    Scores,
     bounds,
+    label_code,
 )
 from ragassay.experiments.distinct import (
     WHOLE,
@@ -74,13 +76,12 @@ def compare_labels(
     Returns
     -------
     dict or None
-        See the reference of ``summary.json``; None where fewer than two scorers have records.
+        See the reference of ``summary.json``; None where fewer than two scorers read any answer
+        for its target.
     """
     ordered = sorted(trials, key=lambda trial: trial.key)
     done = [trial for trial in ordered if trial.status == "done"]
-    keys = {trial.key for trial in done}
-    present = {scorer for key, scorer in conditions.scores if key in keys}
-    scorers = [name for name in summary["scorers"] if name in present]
+    scorers = [name for name in summary["scorers"] if _reads(name, done, conditions.scores)]
     if len(scorers) < 2:
         return None
     answers = Answers.collect(done, queries, conditions.scores, scorers)
@@ -106,6 +107,11 @@ def compare_labels(
             if {WITHIN, WHOLE} <= set(scorers) else None
         ),
     }  # fmt: skip
+
+
+def _reads(scorer: str, trials: Iterable[TrialRecord], scores: Scores) -> bool:
+    """Whether a scorer says of any answer that it gives the target, does not, or is uncertain."""
+    return any(label_code(scores.get((trial.key, scorer))) >= UNCERTAIN for trial in trials)
 
 
 # ------------------------------------------------------------------------ one setting and attack

@@ -187,7 +187,26 @@ def without_defense(summary: Mapping[str, Any]) -> str:
             f"No answer was given under attack; on clean retrieval from {_span(clean)} of the "
             f"answers are target-positive; {ending}."
         )
-    return f"{nothing}no answer has a target-positive label {lost}."
+    return _correct_only(found) or f"{nothing}no answer has a target-positive label {lost}."
+
+
+def _correct_only(found: Sequence[Block]) -> str:
+    """What can be said of answers that no attacker wants anything of."""
+    rates = [
+        (rate, block) for block in found if (rate := block.cells[0]["correct"]["c0"])["n"]
+    ]  # fmt: skip
+    labels = [block.label("c0") for _, block in rates]
+    if not rates or not all(label and label["not_applicable"] for label in labels):
+        return ""
+    low, high = (pick(rates, key=lambda one: one[0]["value"]) for pick in (min, max))
+    text = "The questions have no attacker's target, so that only correctness is labeled: "
+    if len(rates) == 1:
+        return f"{text}{count(high[0])} answers on clean retrieval are correct."
+    shown = [f" ({visible(block.shown)})" if block.shown else "" for _, block in (low, high)]
+    return (
+        f"{text}on clean retrieval from {count(low[0])}{shown[0]} to {count(high[0])}{shown[1]} "
+        "answers are correct."
+    )
 
 
 def _rate(block: Block, condition: str) -> Mapping[str, Any] | None:

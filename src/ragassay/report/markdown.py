@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ragassay.report import comparison, grids, leaders, losses, overview
+from ragassay.report import comparison, composition, grids, leaders, losses, overview
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.grids import Grid
 from ragassay.report.prose import DEFINITIONS, NOTES, intervals_note, trials_line, what_was_run
@@ -94,16 +94,19 @@ def _contexts_and_costs(summary: Mapping[str, Any]) -> list[str]:
     parts = []
     for title, known, build in (
         (
-            "Context composition", grids.contexts_known,
-            lambda block: grids.composition(block, has_qrels=has_qrels),
+            "Context composition", composition.contexts_known,
+            lambda block: composition.composition(block, has_qrels=has_qrels),
         ),
-        ("Cost", grids.cost_known, grids.cost),
+        ("Cost", composition.cost_known, composition.cost),
     ):  # fmt: skip
         if not any(map(known, found)):
             continue
         parts.append(f"## {title}")
-        for block in found:
-            parts += [f"### {escape(block.title)}", _table(build(block))]
+        if not summary["defenses"] and len(found) > 1:
+            parts.append(_table(composition.merged(found, build)))
+        else:
+            for block in found:
+                parts += [f"### {escape(block.title)}", _table(build(block))]
         parts.append(NOTES[title])
     return parts
 

@@ -17,6 +17,7 @@ from ragassay.report.sheet import CORRECT, FOOT, LINE, MUTED, PAPER, TARGET, ope
 from ragassay.report.text import count, label_share, percent, place, plural, visible
 
 FEW = 3  # blocks that need no overview
+FEW_ROWS = 2  # attacks of a setting that need no table of their own
 MAX_COLUMNS = 12
 MAX_CHARTS = 18  # of all rules together
 MAX_ROWS = 40  # of a chart
@@ -52,7 +53,7 @@ def matrix(summary: Mapping[str, Any], scorer: str) -> Grid:
     """
     found = grids.blocks(summary, scorer)
     settings = list(dict.fromkeys(block.setting for block in found))
-    if not 1 < len(settings) <= MAX_COLUMNS:
+    if not 1 < len(settings) <= MAX_COLUMNS or not _any_rate(found):
         return Grid(title="", columns=(), rows=())
     levels = {(b.setting, b.attack, b.budget): _level(b, "p0") for b in found if b.budget}
     clean = {block.setting: _level(block, "c0") for block in found}
@@ -76,11 +77,17 @@ def matrix(summary: Mapping[str, Any], scorer: str) -> Grid:
     )
 
 
+def _any_rate(found: Sequence[Block]) -> bool:
+    return any(_rate(block, condition) for block in found for condition in ("c0", "p0"))
+
+
 def groups(summary: Mapping[str, Any], scorer: str, *, charts: bool = True) -> list[Group]:
     """One group for each setting, with charts as far as the bound of the page goes."""
     found: dict[str, list[Block]] = {}
     for block in grids.blocks(summary, scorer):
         found.setdefault(block.setting, []).append(block)
+    if len(found) > 1 and all(len(blocks) <= FEW_ROWS for blocks in found.values()):
+        return [_together([block for blocks in found.values() for block in blocks])]
     room = max(1, MAX_CHARTS // len(summary["scorers"])) if charts else 0
     result = []
     for number, (setting, blocks) in enumerate(found.items()):
@@ -91,25 +98,39 @@ def groups(summary: Mapping[str, Any], scorer: str, *, charts: bool = True) -> l
             Group(
                 title=name,
                 chart=level_chart(name, drawable) if drawn else "",
-                told=_told(drawable, named=True),
-                span=_told(drawable, named=False),
+                told=_told(blocks, named=True),
+                span=_told(blocks, named=False),
                 grid=detail(blocks),
             )
         )
     return result
 
 
+def _together(blocks: Sequence[Block]) -> Group:
+    """Settings of so few attacks each that one table holds them all."""
+    return Group(
+        title="All settings",
+        chart="",
+        told="",
+        span=plural(len({block.setting for block in blocks}), "setting"),
+        grid=detail(blocks),
+    )
+
+
 def detail(blocks: Sequence[Block]) -> Grid:
-    """The attacks of one setting: target-positive, correct and abstained, clean and poisoned."""
+    """The attacks of settings: target-positive, correct and abstained, clean and poisoned."""
+    shown = len({block.setting for block in blocks}) > 1
     rows = []
     for block in blocks:
         cell = block.cells[0]
         rows.append(
             (
-                place(block.attack, block.budget) if block.budget else "none",
+                block.title if shown or not block.budget else place(block.attack, block.budget),
                 *(_full(block, condition) for condition in ("c0", "p0")),
                 *(
-                    grids.rate_and_uncertain(cell[what][condition])
+                    NOT_RUN
+                    if condition in cell["absent"]
+                    else grids.rate_and_uncertain(cell[what][condition])
                     for what in ("correct", "abstained")
                     for condition in ("c0", "p0")
                 ),
@@ -131,7 +152,7 @@ def level_chart(title: str, blocks: Sequence[Block]) -> str:
         axes = sheet.axes(len(blocks), left=10, right=86, xlim=(0, 1))
         for row, block in enumerate(blocks):
             sheet.left(axes, row - 0.22, place(block.attack, block.budget), color=MUTED)
-            sheet.right(axes, row + 0.18, _counts(block), x=1.02)
+            sheet.right(axes, row + 0.18, _counts(block), x=1.04)
             _dumbbell(axes, row + 0.18, block)
         sheet.percent_axis(axes, 1.0, "share of answers that are target-positive")
         told = "; ".join(f"{block.title}: {_counts(block)}" for block in blocks)
@@ -201,7 +222,8 @@ def _told(blocks: Sequence[Block], *, named: bool) -> str:
     """The finding of a group: the weakest and the strongest attack, named or not."""
     rates = [(block, rate) for block in blocks if (rate := _rate(block, "p0"))]
     if not rates:
-        return "nothing labeled under attack"
+        rate = blocks[0].cells[0]["correct"]["c0"] if blocks else {"n": 0}
+        return f"no attack; correct {count(rate)}" if rate["n"] else "nothing labeled"
     low, high = (pick(rates, key=lambda one: one[1]["value"]) for pick in (min, max))
     if len(rates) == 1:
         return f"{place(high[0].attack, high[0].budget)}: {count(high[1])}"

@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragassay.report import comparison, grids, leaders, losses, overview, plots
+from ragassay.report import comparison, composition, grids, leaders, losses, overview, plots
 from ragassay.report.finding import best, finding, finding_detail
 from ragassay.report.grids import Block, Grid
 from ragassay.report.markdown import flat, markdown
@@ -113,9 +113,10 @@ def html(
         overview=overview.wanted(summary),
         overview_note=overview.NOTE,
         max_open=MAX_OPEN,
+        merged=_merged(summary),
         blocks=len(grids.blocks(summary)),
-        context=any(map(grids.contexts_known, grids.blocks(summary))),
-        cost=any(map(grids.cost_known, grids.blocks(summary))),
+        context=any(map(composition.contexts_known, grids.blocks(summary))),
+        cost=any(map(composition.cost_known, grids.blocks(summary))),
         labels=_labels(summary),
         listed=len(data["records"]),
         total=data["total"],
@@ -197,6 +198,20 @@ def _rule(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
+def _merged(summary: Mapping[str, Any]) -> dict[str, Grid] | None:
+    """Contexts and costs of a run without a defense in one table each, where it has many blocks."""
+    found = grids.blocks(summary)
+    if summary["defenses"] or len(found) < 2:
+        return None
+    has_qrels = bool(summary["dataset"].get("has_qrels", True))
+    return {
+        "composition": composition.merged(
+            found, lambda b: composition.composition(b, has_qrels=has_qrels)
+        ),
+        "cost": composition.merged(found, composition.cost),
+    }
+
+
 def _block(rule: str, block: Block, has_qrels: bool, several: bool) -> dict[str, Any]:
     return {
         "title": block.title,
@@ -204,8 +219,8 @@ def _block(rule: str, block: Block, has_qrels: bool, several: bool) -> dict[str,
         "effects": grids.effects(block),
         "transitions": grids.transitions(block),
         "conditions": grids.conditions(block),
-        "composition": grids.composition(block, has_qrels=has_qrels),
-        "cost": grids.cost(block),
+        "composition": composition.composition(block, has_qrels=has_qrels),
+        "cost": composition.cost(block),
         "link": _link(rule, block, several),
     }
 

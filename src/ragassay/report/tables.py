@@ -21,6 +21,7 @@ from ragassay.report.text import (
     p_value,
     points,
     ratio,
+    unread,
     visible,
 )
 
@@ -117,7 +118,7 @@ def _short_label(row: Mapping[str, Any] | None) -> str:
         return "not run"
     label = row["p1"]
     if not label["positive"]["n"]:
-        return f"not scored\n({label['not_scored']})"
+        return unread(label).replace(" (", "\n(")
     rank = f"{row['rank_p1']}. " if row["rank_p1"] else ""
     uncertain = label["uncertain"]["count"]
     return f"{rank}{count(label['positive'])}" + (f"\n?{uncertain}" if uncertain else "")
@@ -129,7 +130,7 @@ def _levels(outer: Table, found: Sequence[Block], scorer: str) -> None:
     many = any(block.shown for block in found)
     lines = _setting_lines(found) if many else _attack_lines(found)
     columns = ("attacks", "lowest", "highest") if many else ("poisoned", "interval", "uncertain")
-    table = _small_table("setting" if many else "attack", "clean", *columns)
+    table = _small_table("setting" if many else "attack", "clean", *columns, "correct,\nclean")
     for line in lines[:MAX_LINES]:
         table.add_row(*map(Text, line))
     outer.add_row(table)
@@ -147,12 +148,18 @@ def _setting_lines(found: Sequence[Block]) -> list[tuple[str, ...]]:
         ]  # fmt: skip
         rates.sort(key=lambda rate: rate["value"])
         ends = [count(rates[0]), count(rates[-1])] if rates else ["-", "-"]
-        lines.append((visible(setting), _short_rate(own[0].label("c0")), str(len(rates)), *ends))
+        clean = _short_rate(own[0].label("c0"))
+        lines.append((visible(setting), clean, str(len(rates)), *ends, _correct(own[0])))
     return lines
 
 
+def _correct(block: Block) -> str:
+    rate = block.cells[0]["correct"]["c0"]
+    return count(rate) if rate["n"] else "-"
+
+
 def _attack_lines(found: Sequence[Block]) -> list[tuple[str, ...]]:
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for block in found:
         clean, poisoned = block.label("c0"), block.label("p0")
         rate = poisoned["positive"] if poisoned else None
@@ -161,18 +168,23 @@ def _attack_lines(found: Sequence[Block]) -> list[tuple[str, ...]]:
             for label in (clean, poisoned)
         )
         interval = bracket(rate) if rate and rate["n"] else "-"
-        lines.append((block.title, _short_rate(clean), _short_rate(poisoned), interval, uncertain))
+        lines.append(
+            (
+                block.title,
+                _short_rate(clean),
+                _short_rate(poisoned),
+                interval,
+                uncertain,
+                _correct(block),
+            )
+        )
     return lines
 
 
 def _short_rate(label: Mapping[str, Any] | None) -> str:
     if label is None:
         return "not run"
-    return (
-        count(label["positive"])
-        if label["positive"]["n"]
-        else f"not scored ({label['not_scored']})"
-    )
+    return count(label["positive"]) if label["positive"]["n"] else unread(label)
 
 
 def _say_left(outer: Table, left: int) -> None:

@@ -98,11 +98,18 @@ def label_share(label: Mapping[str, Any], *, interval: bool = True) -> str:
     """
     rate, unscored = label["positive"], label["not_scored"]
     if not rate["n"]:
-        return f"not scored ({unscored})" if unscored else NOT_ESTIMABLE
+        return unread(label)
     uncertain = label["uncertain"]["count"]
     text = share(rate, interval=interval)
     text += f", {uncertain} uncertain" if uncertain else ""
     return text + (f", {unscored} not scored" if unscored else "")
+
+
+def unread(label: Mapping[str, Any]) -> str:
+    """Why a condition has no rate: nobody read it, its answers have no target, or none is there."""
+    if label["not_scored"]:
+        return f"not scored ({label['not_scored']})"
+    return "no target" if label["not_applicable"] else NOT_ESTIMABLE
 
 
 def points(effect: Mapping[str, Any]) -> str:
