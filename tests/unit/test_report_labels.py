@@ -242,6 +242,10 @@ def test_vanishing_successes_are_counted_and_listed() -> None:
 def test_no_success_and_no_second_rule_are_said_or_left_out() -> None:
     none = found(CHANGED, vanishing=vanishing([], count=0, of=0, distinct=0))
     assert "finds no success" in comparison.vanishing_text(none)
+    kept = found(CHANGED, vanishing=vanishing([], count=0, of=9, distinct=0))
+    assert comparison.vanishing_text(kept) == (
+        "None of 9 successes by published vanishes under tokens."
+    )
     assert comparison.vanishing_text(found(CHANGED)) == ""
     assert comparison.vanishing(found(CHANGED), several=False).rows == ()
 

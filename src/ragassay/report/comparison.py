@@ -231,6 +231,8 @@ def vanishing_text(comparison: Mapping[str, Any]) -> str:
         return ""
     if not found["of"]:
         return f"The rule {found['from']} finds no success, so that none can vanish."
+    if not found["count"]:
+        return f"None of {found['of']:,} successes by {found['from']} vanishes under {found['to']}."
     return (
         f"{found['count']:,} of {found['of']:,} successes by {found['from']} vanish under "
         f"{found['to']}: the attacker's answer occurs there only as part of other words, or in "

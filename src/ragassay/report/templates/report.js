@@ -44,6 +44,7 @@
     return node;
   }
 
+  const counted = data.trials.some((t) => t.n);
   const many = (number) => number.toLocaleString("en");
   const badge = (cls, text) => el("span", "badge " + cls, text);
   const cut = (text) =>
@@ -226,9 +227,10 @@
     const note = cut(text);
     if (note) box.append(note);
     if (defended) {
-      const about = "Model calls: " + t.n
-        + (t.uc !== undefined ? "; suspicion of the context: " + t.uc : "");
-      box.append(el("div", "note", about));
+      const about = [];
+      if (counted) about.push("model calls: " + t.n);
+      if (t.uc !== undefined) about.push("suspicion of the context: " + t.uc);
+      if (about.length) box.append(el("div", "note", about.join("; ")));
       if (t.t !== undefined) box.append(trace(t.t));
     }
     return box;
