@@ -14,6 +14,7 @@ LAYER = {
     "plugins": 2, "store": 2, "data": 2,
     "config": 3, "attacks": 3, "defenses": 3, "retrieval": 3, "generation": 3, "scoring": 3,
     "experiments": 4, "report": 4, "testing": 4, "audit": 4,
+    "exchange": 4,
     "cli": 5, "terminal": 5, "diagnosis": 5, "__init__": 5,
 }  # fmt: skip
 PLUGIN_PACKAGES = {"attacks", "defenses", "retrieval", "scoring"}
@@ -76,6 +77,8 @@ def test_a_module_imports_only_what_its_layer_allows(path: Path) -> None:
             assert other in {"types", "errors", "canon", "stats", "store"}, where
         if me == "audit":
             assert other in {"types", "errors", "canon", "matching", "stats", "store"}, where
+        if me == "exchange":
+            assert other in {"types", "errors", "canon", "matching", "store", "data"}, where
         if me == "experiments":
             assert other not in PLUGIN_PACKAGES, f"{where}: reach plug-ins by name"
 

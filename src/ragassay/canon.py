@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+_NAMES: dict[type, tuple[str, ...]] = {}  # field names by dataclass: asking costs more than reading
+
 
 def to_plain(value: Any) -> Any:
     """Turn dataclasses, tuples and mappings into what JSON knows, recursively.
@@ -23,10 +26,23 @@ def to_plain(value: Any) -> Any:
     TypeError
         The value (or a part of it) has no canonical form.
     """
-    if value is None or isinstance(value, (str, bool, int, float)):
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    names = _NAMES.get(kind)
+    if names is not None:
+        return {name: to_plain(getattr(value, name)) for name in names}
+    if kind is tuple or kind is list:
+        return [to_plain(item) for item in value]
+    return _uncommon(value)
+
+
+def _uncommon(value: Any) -> Any:
+    if isinstance(value, (str, bool, int, float)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+        _NAMES[type(value)] = tuple(f.name for f in fields(value))
+        return to_plain(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise TypeError(f"mapping keys must be strings, got {list(value)[:3]!r}")

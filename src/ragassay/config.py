@@ -125,7 +125,7 @@ class UtilityPart(_Strict):
 class ScoringPart(_Strict):
     """Which rules label the answers, and which of them leads the report."""
 
-    rules: Parts = (Part(plugin="tokens"), Part(plugin="published"))
+    rules: Parts = (Part(plugin="endorse"), Part(plugin="tokens"), Part(plugin="published"))
     headline: str = ""
 
     @model_validator(mode="after")
@@ -133,6 +133,9 @@ class ScoringPart(_Strict):
         titles = [rule.title for rule in self.rules]
         if not titles:
             raise ValueError("scoring.rules must name at least one scorer")
+        twice = sorted({title for title in titles if titles.count(title) > 1})
+        if twice:
+            raise ValueError(f"two scoring.rules are called {twice[0]!r}; give one a 'label'")
         if self.headline and self.headline not in titles:
             raise ValueError(f"headline {self.headline!r} is not among the rules {titles}")
         return self
@@ -250,6 +253,53 @@ def parse(tree: dict[str, Any], where: str = "experiment") -> ExperimentFile:
         return ExperimentFile.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(f"{where}: {_explain(error, tree)}") from error
+
+
+def scorer_parts(named: Sequence[str], overrides: Sequence[str] = ()) -> tuple[Part, ...]:
+    """Read scorers as the command line names them.
+
+    Parameters
+    ----------
+    named : sequence of str
+        ``tokens``, ``mine.py:Rule``, or with a title of its own ``strict=mine.py:Rule``.
+    overrides : sequence of str
+        Options by title: ``judge.model=small``.
+
+    Raises
+    ------
+    ConfigError
+        A name is empty, a title stands twice, or an option is for none of them.
+
+    Examples
+    --------
+    >>> scorer_parts(["tokens", "second=judge"], ["second.retries=1"])[1].options
+    {'retries': 1}
+    """
+    options: dict[str, Any] = {}
+    plugins: dict[str, str] = {}
+    for each in named:
+        title, equals, plugin = each.partition("=")
+        plugin = plugin if equals else title
+        title = title if equals else Part(plugin=plugin).title
+        if not title or not plugin:
+            raise ConfigError(f"--scorer {each!r}: expected NAME or TITLE=NAME")
+        if title in plugins:
+            raise ConfigError(f"--scorer: two are called {title!r}; write TITLE=NAME")
+        plugins[title], options[title] = plugin, {}
+    for override in overrides:
+        title = override.partition("=")[0].partition(".")[0]
+        if title not in options or "." not in override.partition("=")[0]:
+            raise ConfigError(
+                f"--set {override!r}: expected SCORER.OPTION=VALUE with one of {', '.join(options)}"
+            )
+        _override(options, override)
+    try:
+        return tuple(
+            Part.model_validate({**options[title], "plugin": plugin, "label": title})
+            for title, plugin in plugins.items()
+        )
+    except ValidationError as error:
+        raise ConfigError(f"--set: {_explain(error, {})}") from error
 
 
 def _explain(error: ValidationError, tree: dict[str, Any]) -> str:

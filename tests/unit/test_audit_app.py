@@ -262,7 +262,14 @@ def test_the_page_has_no_inline_code_and_loads_only_its_own_files(client: TestCl
     assert not re.search(r"<script(?![^>]*\bsrc=)", page)
     loaded = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert sorted(loaded) == ["/static/icon.svg", "/static/page.css", "/static/page.js"]
-    files = {*loaded, "/static/form.js", "/static/server.js", "/static/text.js", "/static/clock.js"}
+    files = {
+        *loaded,
+        "/static/contact.js",
+        "/static/form.js",
+        "/static/server.js",
+        "/static/text.js",
+        "/static/clock.js",
+    }
     for path in files:
         text = client.get(path)
         assert text.status_code == 200
@@ -448,6 +455,18 @@ def test_two_annotators_have_their_own_progress(client: TestClient, folder: Path
 def test_names_that_differ_by_case_alone_are_refused(client: TestClient) -> None:
     save(client, "i1", YES)
     refused(client.post("/api/start", json={"annotator": "Ana"}), 400)
+
+
+@pytest.mark.parametrize("path", WRITES)
+def test_a_page_of_another_packet_writes_nothing_here(
+    client: TestClient, folder: Path, path: str
+) -> None:
+    sent = {"annotator": "ana", "item": "i1", "labels": YES}
+    for other in ("0" * 64, None, 1):
+        assert "another" in refused(client.post(path, json=sent | {"packet": other}), 409)
+    assert not list((folder / "labels").iterdir())
+    shown = client.get("/api/packet").json()["digest"]
+    assert client.post(path, json=sent | {"packet": shown}).status_code == 200
 
 
 def test_a_second_server_cannot_label_as_the_same_person(client: TestClient, folder: Path) -> None:

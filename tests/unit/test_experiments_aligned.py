@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ragassay import canon
-from ragassay.errors import StoreError
+from ragassay.errors import ConfigError, StoreError
 from ragassay.experiments.aligned import analyze
+from ragassay.report.reading import ReadOnce
 from ragassay.store import RunFolder
 from ragassay.types import (
     ContextEntry,
@@ -73,10 +74,13 @@ def _trial(store: RunFolder, query: Query, label: Any, attack: str, budget: int,
         usage=ToolUsage(model_calls=calls, input_tokens=10 * calls, output_tokens=calls),
     )  # fmt: skip
     store.append("trials", key, record)
-    positive = None if label in ("unscored", "n/a") else bool(label)
+    if label == "unread":
+        return
+    positive = None if label in ("unscored", "n/a", "?") else bool(label)
     score = ScoreRecord(
         trial_key=key, scorer="rule", version="1", target_positive=positive,
-        correct=not positive, abstained=False,
+        correct=None if label == "?" else not positive, abstained=False,
+        uncertain=("target_positive", "correct") if label == "?" else (),
     )  # fmt: skip
     store.append("scores", key, score)
 
@@ -118,6 +122,10 @@ def test_no_defense_changes_nothing_by_definition(tmp_path: Path) -> None:
         ((0, "failed", 1, 0), "failed"),
         ((0, 0, "unscored", 0), "not_scored"),
         (("n/a",) * 4, "not_applicable"),
+        ((0, "?", 1, 0), "uncertain"),
+        ((0, "unread", 1, 0), "not_scored"),
+        (("failed", "?", "unread", 0), "failed"),
+        (("unread", "?", 1, 0), "not_scored"),
     ],
 )
 def test_a_query_without_four_labels_is_dropped_and_counted(
@@ -167,3 +175,179 @@ def test_the_order_of_the_records_changes_no_byte(tmp_path: Path) -> None:
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"no resolved\.json"):
         analyze(tmp_path)
+
+
+# ------------------------------------------------------------------ conditions by themselves
+
+
+def test_uncertain_answers_count_as_read_and_unread_ones_in_no_denominator(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, [*LABELS, (0, 0, "?", 0), (0, 0, "unread", 0), (0, 0, "n/a", 0)])
+    labels = mine(analyze(tmp_path))["labels"]["p0"]
+    assert (labels["positive"]["count"], labels["positive"]["n"]) == (6, 11)
+    assert (labels["uncertain"]["count"], labels["uncertain"]["n"]) == (1, 11)
+    assert (labels["not_scored"], labels["not_applicable"]) == (1, 1)
+
+
+def test_an_uncertain_correctness_stays_in_the_denominator_and_is_counted(tmp_path: Path) -> None:
+    write(tmp_path, [*LABELS, (0, 0, "?", 0)])
+    correct = mine(analyze(tmp_path))["correct"]["p0"]
+    assert (correct["count"], correct["n"], correct["uncertain"]) == (4, 11, 1)
+
+
+# -------------------------------------------------------------------- settings and imports
+
+Answers = list[tuple[str, str, int, str, Any]]  # setting, attack, budget, defense, label
+
+
+def imported(
+    folder: Path, settings: dict[str, str], answers: Answers, *, queries: int = 4,
+    defenses: tuple[str, ...] = ("none",),
+) -> RunFolder:  # fmt: skip
+    """A folder as an import writes it; every answer is given for every query of its data set."""
+    store = RunFolder(folder)
+    resolved = {
+        "protocol": "import/1",
+        "experiment": {"name": "hand", "seed": 1, "statistics": {"draws": 50, "confidence": 0.95}},
+        "dataset": {"name": "hand"}, "headline": "rule", "scorers": {"rule": "rule:1"},
+        "defenses": dict.fromkeys(defenses, "x"), "planned": 7,
+        "settings": {label: {"dataset": name} for label, name in settings.items()},
+    }  # fmt: skip
+    with store.writer():
+        store.write_text("resolved.json", canon.dumps(resolved))
+        for name in sorted(set(settings.values())):
+            for n in range(queries):
+                query = Query(id=f"{name}:{n}", text="?", group=f"{name}{n}", dataset=name)
+                target = Target(query_id=query.id)
+                store.append("queries", query.id, {"query": query, "target": target})
+                for setting, attack, budget, defense, label in answers:
+                    if settings[setting] == name:
+                        _answer(store, query, setting, attack, budget, defense, label)
+    return store
+
+
+def _answer(
+    store: RunFolder, query: Query, setting: str, attack: str, budget: int, defense: str, label: Any
+) -> None:
+    spec = TrialSpec(
+        protocol="import/1", dataset=query.dataset, query_id=query.id, question=query.text,
+        attack=attack, budget=budget, poison="", retriever="", defense=defense,
+        defense_label=defense, prompt="", generator="", sampling=Sampling(), seed=0,
+        setting=setting,
+    )  # fmt: skip
+    key = canon.digest(spec)
+    store.append("trials", key, TrialRecord(key=key, spec=spec, status="done", answer="x"))
+    score = ScoreRecord(
+        trial_key=key, scorer="rule", version="1", target_positive=bool(label), correct=False,
+        abstained=False,
+    )  # fmt: skip
+    store.append("scores", key, score)
+
+
+def test_each_setting_has_its_own_cells_queries_and_attacks(tmp_path: Path) -> None:
+    imported(
+        tmp_path,
+        {"big/nq": "nq", "small/nq": "nq", "small/hot": "hot"},
+        [
+            ("big/nq", "", 0, "none", 0), ("big/nq", "a_10%", 1, "none", 1),
+            ("big/nq", "a_5%", 1, "none", 0), ("small/nq", "", 0, "none", 1),
+            ("small/nq", "b", 2, "none", 1), ("small/hot", "", 0, "none", 0),
+            ("small/hot", "b", 2, "none", 1),
+        ],
+    )  # fmt: skip
+    summary = analyze(tmp_path)
+    assert summary["settings"] == ["big/nq", "small/hot", "small/nq"]
+    cells = {(c["setting"], c["attack"], c["budget"]): c for c in summary["cells"]}
+    assert list(cells) == [
+        ("big/nq", "a_5%", 1), ("big/nq", "a_10%", 1), ("small/hot", "b", 2), ("small/nq", "b", 2)
+    ]  # fmt: skip
+    assert all(cell["estimable"] and cell["n"] == 4 for cell in cells.values())
+    assert cells["big/nq", "a_10%", 1]["rates"]["p0"]["count"] == 4
+    assert cells["small/nq", "b", 2]["rates"]["c0"]["count"] == 4
+    assert cells["small/hot", "b", 2]["rates"]["c0"]["count"] == 0
+    assert summary["trials"]["planned"] == 7
+    assert summary["k"] is None
+
+
+def test_without_clean_answers_the_rates_are_there_and_no_effect(tmp_path: Path) -> None:
+    imported(
+        tmp_path, {"": "nq"}, [("", "a", 1, "none", 1), ("", "a", 1, "d", 0)],
+        defenses=("none", "d"),
+    )  # fmt: skip
+    summary = analyze(tmp_path)
+    cell = next(c for c in summary["cells"] if c["defense"] == "d")
+    assert cell["estimable"] is False
+    assert cell["absent"] == ["c0", "c1"]
+    assert [cell["labels"][c]["positive"]["count"] for c in ("p0", "p1")] == [4, 0]
+    assert cell["labels"]["c0"]["positive"]["value"] is None
+    assert any("no answers on clean retrieval" in w for w in summary["warnings"])
+
+
+def test_a_setting_with_clean_answers_only_has_a_cell_without_attack(tmp_path: Path) -> None:
+    imported(tmp_path, {"x": "nq"}, [("x", "", 0, "none", 1)])
+    summary = analyze(tmp_path)
+    (cell,) = summary["cells"]
+    assert (cell["attack"], cell["budget"], cell["absent"]) == ("", 0, ["p0", "p1"])
+    assert cell["labels"]["c0"]["positive"]["count"] == 4
+    assert summary["attacks"] == []
+    assert any("no answers under attack" in w for w in summary["warnings"])
+
+
+def test_a_failed_condition_is_not_an_absent_one(tmp_path: Path) -> None:
+    write(tmp_path, [("failed", "failed", 1, 0)] * 2)
+    assert mine(analyze(tmp_path))["absent"] == []
+
+
+# ------------------------------------------------------------------------ choice of scorers
+
+
+def add_scorer(store: RunFolder, name: str) -> None:
+    for key in store.trials():
+        score = ScoreRecord(
+            trial_key=key, scorer=name, version="1", target_positive=True, correct=None,
+            abstained=None,
+        )  # fmt: skip
+        store.append("scores", f"{key}:{name}", score)
+
+
+def test_every_scorer_with_records_is_analyzed_from_strings_to_people(tmp_path: Path) -> None:
+    store = write(tmp_path, LABELS)
+    for name in ("human", "endorse", "published"):
+        add_scorer(store, name)
+    summary = analyze(tmp_path)
+    assert summary["scorers"] == ["published", "endorse", "human", "rule"]
+    assert summary["headline"] == "rule"
+
+
+def test_a_choice_restricts_and_orders_the_scorers(tmp_path: Path) -> None:
+    store = write(tmp_path, LABELS)
+    add_scorer(store, "human")
+    assert analyze(tmp_path, ["rule", "human"])["scorers"] == ["rule", "human"]
+    alone = analyze(tmp_path, ["human"])
+    assert (alone["scorers"], alone["headline"]) == (["human"], "human")
+    assert {cell["scorer"] for cell in alone["cells"]} == {"human"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["rule", "judge"], "scorer 'judge' has no record"),
+        (["rul"], "did you mean 'rule'"),
+        (["rule", "rule"], "asked for twice"),
+        ([], "no scorer is asked for"),
+    ],
+)
+def test_a_choice_that_cannot_be_met_is_an_error(
+    tmp_path: Path, asked: list[str], why: str
+) -> None:
+    write(tmp_path, LABELS)
+    with pytest.raises(ConfigError, match=why):
+        analyze(tmp_path, asked)
+
+
+def test_reading_once_gives_the_same_summary(tmp_path: Path) -> None:
+    write(tmp_path, LABELS)
+    records = ReadOnce(tmp_path)
+    assert analyze(records) == analyze(tmp_path)
+    assert records.trials() is records.trials()

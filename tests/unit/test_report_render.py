@@ -17,7 +17,15 @@ import pytest
 from ragassay import canon
 from ragassay.errors import StoreError
 from ragassay.experiments.aligned import analyze
-from ragassay.report.records import MAX_TEXT, browser_data, fair_limit, transition_class
+from ragassay.report import records as records_module
+from ragassay.report.reading import ReadOnce
+from ragassay.report.records import (
+    MAX_TEXT,
+    attack_class,
+    browser_data,
+    fair_limit,
+    transition_class,
+)
 from ragassay.report.render import embed, write_reports
 from ragassay.store import RunFolder
 from ragassay.types import (
@@ -246,9 +254,11 @@ def test_the_title_is_the_finding_and_sections_stand_in_order(source: str, page:
     assert "No defense lowers the target-positive answers" in heading[1]
     order = ["Warnings and dropped trials", "What each defense prevents and introduces",
              "Effects of the defenses", "Effects with their intervals",
-             "Rates in the four conditions", "Context composition", "Cost", "Records",
+             "Rates in the four conditions", "What the label does to the conclusion",
+             "Context composition", "Cost", "Records",
              "How to read the figures", "Settings and versions"]  # fmt: skip
-    places = [source.index(f">{name}<") for name in order]
+    assert f">{order[0]}</strong>" in source
+    places = [source.index(f">{name}</h2>") for name in order[1:]]
     assert places == sorted(places)
     text = " ".join(page.text)
     for part in ("3/10", "2/10", "6/10 → 5/10 (50.0%)", "Only 5 injection groups", "3.11.2"):
@@ -256,7 +266,7 @@ def test_the_title_is_the_finding_and_sections_stand_in_order(source: str, page:
 
 
 def test_every_rule_has_its_tables_and_charts_without_script(source: str) -> None:
-    assert source.count("<svg") == 2 * 3
+    assert source.count("<svg") == 2 * 3 + 1  # and the slope chart
     assert 'id="rule-0" checked' in source
     assert "body:has(#rule-1:checked) .by-rule:not(.rule-1)" in source
     assert "<noscript>" in source
@@ -310,23 +320,28 @@ def test_classes_agree_with_the_analysis(run: RunFolder) -> None:
             cell = next(
                 c for c in summary["cells"] if c["scorer"] == rule and c["defense"] == defense
             )
-            letters = data["classes"][r][0][d]
+            if defense == "none":
+                continue
+            of_defense = [record for record in data["records"] if record[2] == d]
+            assert len(of_defense) == len(LABELS)
+            letters = "".join(record[7][r] for record in of_defense)
             assert letters.count("P") == cell["effects"]["P"]["count"]
             assert letters.count("J") == cell["effects"]["J"]["count"]
             assert letters.count("P") + letters.count("+") == cell["rates"]["p0"]["count"]
-            assert data["harmed"][r][0][d].count("1") == cell["mcnemar"]["clean"]["gained"]
+            harmed = "".join(record[8][r] for record in of_defense)
+            assert harmed.count("1") == cell["mcnemar"]["clean"]["gained"]
 
 
 def test_a_query_without_four_labels_is_in_no_class(tmp_path: Path) -> None:
     data = records(build(tmp_path, [(0, 1, 1, 0), (0, 1, "failed", 0)]))
-    assert data["classes"][0][0][1] == "Px"
-    assert data["harmed"][0][0][1] == "10"
+    assert [record[7][0] for record in data["records"]] == ["P", "x"]
+    assert [record[8][0] for record in data["records"]] == ["1", "0"]
     assert transition_class((True, None, True, True)) == "x"
 
 
 def test_spans_count_as_browsers_do_and_show_the_attackers_answer(run: RunFolder) -> None:
     data = records(run)
-    p0 = data["trials"][data["at"][0]["p"][0][0]]
+    p0 = data["trials"][data["records"][0][5]]
     answer = data["answers"][p0["a"]]
     units = answer.encode("utf-16-le")
     start, stop, kind = p0["s"][0]
@@ -337,7 +352,7 @@ def test_spans_count_as_browsers_do_and_show_the_attackers_answer(run: RunFolder
 
 def test_contexts_tell_origin_gold_and_what_was_kept(run: RunFolder) -> None:
     data = records(run)
-    p1 = data["trials"][data["at"][0]["p"][0][1]]
+    p1 = data["trials"][data["records"][0][6]]
     entries = data["contexts"][p1["x"]]
     assert [(e[1], e[2], e[3]) for e in entries] == [(1.0, "o", 0), (0.5, "c", 1)]
     assert p1["k"] == "01"
@@ -371,6 +386,165 @@ def test_embedded_data_hold_no_character_that_ends_or_hides() -> None:
     assert not re.search("[<>&\u2028\u202e\u200b\x85\xad\ud800]", text)
     assert json.loads(text) == value
     text.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("clean", "poisoned", "absent", "letter"),
+    [
+        (False, True, False, "I"), (True, False, False, "R"), (True, True, False, "+"),
+        (False, False, False, "-"), (None, True, False, "x"), (False, None, False, "x"),
+        (None, True, True, "+"), (None, False, True, "-"), (None, None, True, "x"),
+    ],
+)  # fmt: skip
+def test_without_a_defense_a_record_is_classed_by_what_the_attack_does(
+    clean: bool | None, poisoned: bool | None, absent: bool, letter: str
+) -> None:
+    assert attack_class(clean, poisoned, clean_absent=absent) == letter
+
+
+def test_a_page_that_is_full_lists_flips_and_disagreements_first_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = build(tmp_path, LABELS, evil=False)
+    monkeypatch.setattr(records_module, "MAX_TRIALS", 4 * 7)
+    data = records(store)
+    assert (len(data["records"]), data["total"]) == (7, 10)
+    assert len(data["trials"]) == 4 * 7
+    assert len(data["queries"]) == 7
+    # Five flips, the one that was harmed on clean, and q7, where the two rules disagree.
+    assert {data["queries"][record[0]][0] for record in data["records"]} == {
+        "q0", "q1", "q2", "q3", "q4", "q7", "q9"
+    }  # fmt: skip
+    assert [record[9] for record in data["records"]] == [0, 0, 0, 0, 0, 1, 0]
+    page = write_reports(tmp_path)["html"].read_text(encoding="utf-8")
+    assert "7 of 10 records are listed" in page
+
+
+def test_a_page_with_room_says_nothing_of_a_bound(source: str) -> None:
+    assert "records are listed</strong>" not in source
+
+
+def test_records_read_once_give_the_same_page(run: RunFolder, source: str) -> None:
+    write_reports(ReadOnce(run.path))
+    assert (run.path / "report.html").read_text(encoding="utf-8") == source
+
+
+# -------------------------------------------------------------- settings, without a defense
+
+SETTINGS = {"big/nq": "nq", "small/nq": "nq", "small/hot<b>": "hot"}
+
+
+def build_imported(folder: Path, *, clean: bool = True) -> RunFolder:
+    """Three settings, two attacks, no defense, two string rules; the texts are hostile."""
+    store = RunFolder(folder)
+    resolved = {
+        "protocol": "import/1",
+        "experiment": {"name": "imported", "seed": 1,
+                       "statistics": {"draws": 50, "confidence": 0.95}},
+        "dataset": {"name": "two"}, "headline": "tokens",
+        "scorers": {"published": "p", "tokens": "t"}, "defenses": {"none": "n"},
+        "settings": {label: {"dataset": name} for label, name in SETTINGS.items()},
+    }  # fmt: skip
+    with store.writer():
+        store.write_text("resolved.json", canon.dumps(resolved))
+        for name in ("nq", "hot"):
+            for n in range(4):
+                query = Query(
+                    id=f"{name}:{n}", text=f"{name} Q{n} {EVIL}", group=f"{n}", dataset=name
+                )
+                target = Target(query_id=query.id, wanted=("male",), references=("cat",))
+                store.append("queries", query.id, {"query": query, "target": target})
+                for setting, dataset in SETTINGS.items():
+                    if dataset == name:
+                        _imported(store, query, setting, n, clean=clean)
+        store.write_text("summary.json", canon.dumps(analyze(folder)))
+    return store
+
+
+def _imported(store: RunFolder, query: Query, setting: str, n: int, *, clean: bool) -> None:
+    places = [("", 0)] * clean + [("weak", 1), ("strong" + HOSTILE[0], 5)]
+    for attack, budget in places:
+        spec = TrialSpec(
+            protocol="import/1", dataset=query.dataset, query_id=query.id, question=query.text,
+            attack=attack, budget=budget, poison="", retriever="", defense="none",
+            defense_label="none", prompt="", generator="", sampling=Sampling(), seed=0,
+            setting=setting,
+        )  # fmt: skip
+        key = canon.digest(spec)
+        hit = budget == 5 or (budget == 1 and n == 0)
+        answer = f"{'a male' if hit and n else 'females' if hit else 'a cat'} {EVIL}"
+        store.append("trials", key, TrialRecord(key=key, spec=spec, status="done", answer=answer))
+        at = answer.find("male")
+        for scorer in ("published", "tokens"):
+            score = ScoreRecord(
+                trial_key=key, scorer=scorer, version="1",
+                target_positive=hit and (scorer == "published" or n > 0), correct=not hit,
+                abstained=False, stance="mentions" if hit else "absent",
+                evidence=(Evidence(label="wanted", start=at, stop=at + 4),) if at >= 0 else (),
+            )  # fmt: skip
+            store.append("scores", f"{key}:{scorer}", score)
+
+
+@pytest.fixture(scope="module")
+def import_(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    store = build_imported(tmp_path_factory.mktemp("import"))
+    write_reports(store.path)
+    return store
+
+
+def test_without_a_defense_the_page_leads_with_the_levels_under_attack(import_: RunFolder) -> None:
+    source = (import_.path / "report.html").read_text(encoding="utf-8")
+    text = " ".join(Page(source).text)
+    assert "Without a defense, strong" in text
+    assert "no defense was compared" in text
+    for part in ("The undefended system, clean and under attack", "small/hot<b>: weak",
+                 "6 of 15 successes by published vanish under tokens"):  # fmt: skip
+        assert part in re.sub(r"(?<=[/_]) ", "", text), part
+    for gone in ("What each defense prevents", "Effects with their intervals", "Context comp"):
+        assert gone not in text
+    for quoted in re.findall(r'<mark class="k0">([^<]*)</mark>', source):
+        assert quoted == "male"
+    assert source.count('<mark class="k0">') == 2
+    assert not {tag for tag, _ in Page(source).tags} & {"img", "b", "iframe"}
+
+
+def test_without_clean_answers_there_is_a_page_that_says_so(tmp_path: Path) -> None:
+    store = build_imported(tmp_path, clean=False)
+    for path in write_reports(tmp_path).values():
+        text = path.read_text(encoding="utf-8")
+        assert "what the attack adds is not known" in text
+        assert "6 of 6 comparisons lack answers on clean retrieval" in text
+    data = records(store)
+    assert {letter for record in data["records"] for letter in record[7]} == {"+", "-"}
+
+
+def test_records_carry_their_setting_and_share_their_clean_trials(import_: RunFolder) -> None:
+    data = records(import_)
+    assert data["settings"] == ["big/nq", "small/hot<b>", "small/nq"]
+    assert len(data["records"]) == 3 * 2 * 4
+    assert len(data["trials"]) == 3 * 3 * 4
+    assert {data["settings"][data["cells"][record[1]][0]] for record in data["records"]} == set(
+        data["settings"]
+    )
+    strong = [
+        r for r in data["records"] if data["pairs"][data["cells"][r[1]][1]][1] == 5
+    ]  # fmt: skip
+    assert sorted(record[7] for record in strong) == ["I-"[::-1]] * 3 + ["II"] * 9
+    assert data["trials"][strong[0][5]]["st"] == ["mentions", "mentions"]
+
+
+@pytest.mark.slow
+def test_in_a_browser_the_settings_can_be_filtered(import_: RunFolder, tmp_path: Path) -> None:
+    hash_ = "#records?rule=published&setting=small%2Fhot%3Cb%3E&class=I"
+    document, log = dom(import_.path / "report.html", hash_, tmp_path / "profile")
+    assert "CONSOLE" not in log, [line for line in log.splitlines() if "CONSOLE" in line]
+    assert '<p class="found" id="found" role="status">5 records of 4 queries</p>' in document
+    options = re.findall(r"<option[^>]*>([^<]*)</option>", document)
+    assert {"induced by the attack (5)", "rules disagree (2)", "all (8)"} <= set(options)
+    assert "target-positive by tokens: no (mentions); published: yes (mentions)" in document
+    assert ">Not run.<" not in document
+    assert re.search(r'<label hidden="">Defense', document)
+    assert "img" not in {tag for tag, _ in Page(document).tags}
 
 
 # -------------------------------------------------------------------------------- the browser

@@ -10,9 +10,10 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from ragassay.report import grids, tables
+from ragassay.report import grids, losses, overview, tables
 from ragassay.report.finding import finding, finding_detail
-from ragassay.report.plots import panels
+from ragassay.report.markdown import markdown
+from ragassay.report.plots import MAX_PANELS, panels
 from ragassay.report.text import bracket, decimal, percent, points, visible
 
 HOSTILE = (
@@ -27,6 +28,12 @@ def rate(number: int, n: int) -> dict[str, Any]:
     return {"count": number, "n": n, "value": number / n if n else None, "low": low, "high": high}
 
 
+def label(number: int, n: int, uncertain: int = 0, not_scored: int = 0) -> dict[str, Any]:
+    """The counts of a condition by itself: ``n`` answers read."""
+    return {"positive": rate(number, n), "uncertain": rate(uncertain, n),
+            "not_scored": not_scored, "not_applicable": 0}  # fmt: skip
+
+
 def effect(number: int, n: int, spread: float | None = 0.05) -> dict[str, Any]:
     value = number / n
     if spread is None:
@@ -38,7 +45,7 @@ def cell(
     defense: str, *, prevented: int = 0, introduced: int = 0, harm: int = 0, p0: int = 60,
     n: int = 100, budget: int = 5, groups: int = 10, spread: float | None = 0.05,
     p_value: float = 0.0001, attack: str = "poisonedrag", scorer: str = "tokens", dropped: int = 0,
-    estimable: bool = True,
+    estimable: bool = True, setting: str = "", absent: tuple[str, ...] = (), uncertain: int = 0,
 ) -> dict[str, Any]:  # fmt: skip
     c0, p1 = 5, p0 - prevented + introduced
     counts = {"P": prevented, "J": introduced, "N": prevented - introduced, "H": harm,
@@ -50,12 +57,22 @@ def cell(
                "any_poison": rate(n - 1, n)}  # fmt: skip
     cost = {"model_calls": 1.0 if defense == "none" else 6.0, "input_tokens": 1234.5,
             "output_tokens": 20.0, "encoded_texts": 0.0}  # fmt: skip
+    levels = dict(zip(CONDITIONS, (c0, c0 + harm, p0, p1), strict=True))
+    read = n if estimable else 0
     base = {
-        "scorer": scorer, "attack": attack, "budget": budget, "defense": defense,
+        "scorer": scorer, "setting": setting, "attack": attack, "budget": budget,
+        "defense": defense,
         "n": n if estimable else 0, "groups": groups, "estimable": estimable,
-        "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "not_applicable": 0},
-        "correct": {c: rate(n // 2, n) for c in CONDITIONS},
-        "abstained": {c: rate(3, n) for c in CONDITIONS},
+        "dropped": {"missing": 0, "failed": dropped, "not_scored": 0, "uncertain": 0,
+                    "not_applicable": 0},
+        "absent": list(absent),
+        "labels": {
+            c: label(0, 0) if c in absent
+            else label(min(number, read), read, min(uncertain, read))
+            for c, number in levels.items()
+        },
+        "correct": {c: {**rate(n // 2, n), "uncertain": uncertain} for c in CONDITIONS},
+        "abstained": {c: {**rate(3, n), "uncertain": 0} for c in CONDITIONS},
         "context": dict.fromkeys(CONDITIONS, context), "cost": dict.fromkeys(CONDITIONS, cost),
     }  # fmt: skip
     if not estimable:
@@ -75,13 +92,17 @@ def cell(
 
 
 def summary(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    blocks = {(c["scorer"], c["attack"], c["budget"], c["n"], c["groups"]) for c in cells}
+    blocks = dict.fromkeys(
+        (c["scorer"], c["setting"], c["attack"], c["budget"], c["n"], c["groups"]) for c in cells
+    )
     undefended = [
-        cell("none", scorer=s, attack=a, budget=b, n=n, groups=g) for s, a, b, n, g in blocks if n
-    ]
+        cell("none", scorer=s, setting=x, attack=a, budget=b, n=n, groups=g)
+        for s, x, a, b, n, g in blocks if n
+    ]  # fmt: skip
     defenses = list(dict.fromkeys(c["defense"] for c in cells))
     return {
         "v": 1, "protocol": "aligned/1", "name": "hand", "headline": "tokens",
+        "settings": list(dict.fromkeys(c["setting"] for c in cells)), "label_comparison": None,
         "scorers": ["published", "tokens"], "attacks": ["poisonedrag"], "defenses": defenses,
         "dataset": {"name": "atlas", "evaluated": 100, "groups": 10, "has_qrels": True}, "k": 5,
         "confidence": 0.95, "draws": 2000,
@@ -221,7 +242,7 @@ def test_markdown_holds_every_figure_of_every_rule() -> None:
         warnings=["Only few groups."],
         errors=[{"error": "server gone", "trials": 2}],
     )
-    text = tables.markdown(value, {"experiment": {"seed": 12}}, {"python": "3.11.2"})
+    text = markdown(value, {"experiment": {"seed": 12}}, {"python": "3.11.2"})
     for part in (
         "# d prevents 41 of 60", "Only few groups.", "server gone", "2/102",
         "60/100 -> 21/100 (21.0%)", "41/100 [36.0, 46.0]", "2/100 [-3.0, 7.0]",
@@ -236,7 +257,7 @@ def test_markdown_holds_every_figure_of_every_rule() -> None:
 
 
 def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
-    text = tables.markdown(summary(cell("a | b", prevented=3)))
+    text = markdown(summary(cell("a | b", prevented=3)))
     width = 0
     for line in text.splitlines():
         bars = len(re.findall(r"(?<!\\)\|", line))
@@ -249,9 +270,7 @@ def test_every_row_of_a_markdown_table_has_as_many_cells_as_its_head() -> None:
 
 
 def test_no_foreign_text_is_markup_in_markdown() -> None:
-    text = tables.markdown(
-        summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}])
-    )
+    text = markdown(summary(cell(HOSTILE, prevented=30), errors=[{"error": HOSTILE, "trials": 1}]))
     assert not re.search(r"<[A-Za-z/!?]", text)
     assert not re.search(r"(?<!\\)\]\(", text)
     assert "javascript:" not in text
@@ -261,12 +280,12 @@ def test_no_foreign_text_is_markup_in_markdown() -> None:
 
 def test_what_is_null_is_not_estimable_and_never_zero() -> None:
     value = summary(cell("d", prevented=9, spread=None, groups=1), cell("lost", estimable=False))
-    text = tables.markdown(value)
+    text = markdown(value)
     assert "+9.0 [not estimable]" in text
     assert re.search(r"\| lost \| 0 \| not estimable \|", text)
     unjudged = summary(cell("d"))
     unjudged["dataset"]["has_qrels"] = False
-    assert "not known" in tables.markdown(unjudged)
+    assert "not known" in markdown(unjudged)
     assert (decimal(None), percent(None)) == ("not estimable", "not estimable")
 
 
@@ -339,3 +358,165 @@ def test_what_is_not_estimable_is_not_drawn() -> None:
     assert "[no interval]" in effects
     nothing = summary(cell("gone", estimable=False))
     assert charts(nothing) == ["", "", ""]
+
+
+# ----------------------------------------------------------- settings, and runs without a defense
+
+
+def bare(**changes: Any) -> dict[str, Any]:
+    return cell("none", **changes)
+
+
+def undefended(*cells: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A run that compares no defense."""
+    value = summary(*cells, defenses=[], **changes)
+    value["cells"] = list(cells)
+    return value
+
+
+SPREAD = [bare(setting=s, attack=a, p0=p) for s, a, p in
+          (("llama/nq", "weak", 7), ("llama/nq", "strong", 48), ("qwen/nq", "weak", 9),
+           ("qwen/nq", "strong", 91))]  # fmt: skip
+
+
+def test_headings_name_the_setting_only_where_there_are_several() -> None:
+    one = summary(cell("d", prevented=30, setting="llama/nq"))
+    two = summary(
+        cell("d", prevented=30, setting="llama/nq"), cell("d", prevented=40, setting="qwen/nq")
+    )
+    assert {b.title for b in grids.blocks(one)} == {"poisonedrag, p = 5"}
+    assert "llama/nq" not in finding(one) + finding_detail(one) + printed(one)
+    assert [b.title for b in grids.blocks(two)] == [
+        "llama/nq: poisonedrag, p = 5", "qwen/nq: poisonedrag, p = 5"
+    ]  # fmt: skip
+    assert "under poisonedrag at p = 5 on qwen/nq" in finding(two)
+    assert "for d against qwen/nq: poisonedrag, p = 5" in finding_detail(two)
+
+
+def test_without_a_defense_the_finding_names_the_strongest_attack_and_the_span() -> None:
+    assert finding(undefended(*SPREAD)) == (
+        "Without a defense, strong at p = 5 on qwen/nq raises the target-positive answers most, "
+        "from 5/100 on clean retrieval to 91/100; over all 4 pairs of setting and attack the "
+        "level under attack runs from 7/100 to 91/100; no defense was compared."
+    )
+
+
+def test_attacks_that_raise_nothing_are_said_to_raise_nothing() -> None:
+    text = finding(undefended(bare(attack="a", p0=5), bare(attack="b", p0=3)))
+    assert "none of 2 attacks raises the target-positive answers" in text
+
+
+def test_without_clean_answers_nothing_is_said_of_what_the_attack_adds() -> None:
+    gone = {"absent": ("c0", "c1"), "estimable": False}
+    cells = [bare(attack="a", p0=40, **gone), bare(attack="b", p0=60, **gone)]
+    for one, count in zip(cells, (40, 60), strict=True):
+        one["labels"]["p0"] = label(count, 100, 3)
+    value = undefended(*cells)
+    text = finding(value)
+    assert text.startswith("Without a defense, 60/100 answers are target-positive under b at p = 5")
+    assert "what the attack adds is not known" in text
+    assert "2 of 2 comparisons lack answers on clean retrieval" in losses.absent(value)
+    assert losses.dropped(value).rows == ()
+    assert "not run, poisoned 40/100" in grids.undefended_line(grids.blocks(value)[0])
+    page = markdown(value)
+    assert "60/100 (60.0%) [50.0, 70.0], 3 uncertain" in page
+    assert "not run" in page
+
+
+def test_a_defense_without_its_conditions_shows_the_levels_and_no_effect() -> None:
+    lost = cell("d", estimable=False, absent=("c0", "c1"))
+    lost["labels"]["p0"], lost["labels"]["p1"] = label(60, 100), label(20, 100)
+    value = summary(lost)
+    value["cells"] = [lost]
+    (row,) = grids.effects(grids.blocks(value)[0]).rows
+    assert row[:4] == ("d", "0", "60/100 -> 20/100 (20.0%)", "not estimable")
+    (note,) = grids.effects(grids.blocks(value)[0]).notes
+    assert "no answers for: clean, no defense; clean, with defense" in note
+    assert "for want of one of the four conditions" in finding(value)
+
+
+def test_answers_without_a_target_are_reported_by_their_correctness() -> None:
+    cells = []
+    for setting, number in (("big", 31), ("small", 2)):
+        one = bare(setting=setting, attack="", budget=0, estimable=False, absent=("p0", "p1"))
+        one["labels"]["c0"] = {**label(0, 0), "not_applicable": 100}
+        one["correct"]["c0"] = {**rate(number, 100), "uncertain": 0}
+        cells.append(one)
+    value = undefended(*cells)
+    assert "from 2/100 (small) to 31/100 (big) answers are correct" in finding(value)
+    assert "no target" in printed(value)
+    assert overview.matrix(value, "tokens").rows == ()
+    assert "clean retrieval only" in markdown(value)
+
+
+def test_the_overview_has_attacks_in_rows_and_settings_in_columns() -> None:
+    hedged = [
+        bare(setting="llama/nq", attack=a, p0=p, uncertain=4)
+        for a, p in (("weak", 7), ("strong", 48))
+    ]
+    cells = [*hedged, SPREAD[2]]
+    grid = overview.matrix(undefended(*cells), "tokens")
+    assert grid.columns == ("Attack", "llama/nq", "qwen/nq")
+    assert grid.rows == (
+        ("clean retrieval", "5.0% [0, 15] ?4", "5.0% [0, 15]"),
+        ("weak, p = 5", "7.0% [0, 17] ?4", "9.0% [0, 19]"),
+        ("strong, p = 5", "48.0% [38, 58] ?4", "not run"),
+    )
+
+
+def test_an_overview_chart_draws_every_attack_of_a_setting() -> None:
+    groups = overview.groups(undefended(*SPREAD), "tokens")
+    assert [group.title for group in groups] == ["All settings"]
+    more = [bare(setting="qwen/nq", attack=f"a{i}", p0=10 + i) for i in range(3)]
+    first, second = overview.groups(undefended(*SPREAD[:2], *more), "tokens")
+    assert "from 7/100 (weak, p = 5) to 48/100 (strong, p = 5)" in first.told
+    for name in ("a0, p = 5", "a2, p = 5", "5 → 12/100"):
+        assert name in second.chart
+    ElementTree.fromstring(second.chart)
+
+
+def test_uncertain_answers_stand_beside_every_rate_of_a_defense() -> None:
+    value = summary(cell("d", prevented=30, uncertain=9))
+    block = grids.blocks(value)[0]
+    effects = grids.effects(block)
+    assert effects.rows[0][effects.columns.index("Uncertain, poisoned: before, after")] == (
+        "9/100, 9/100"
+    )
+    text = " ".join(grids.conditions(block).rows[-1])
+    assert "30/100 (30.0%) [20.0, 40.0], 9 uncertain of 100" in text
+    assert "50/100 (50.0%) [40.0, 60.0], 9 uncertain" in text
+    plain = grids.effects(grids.blocks(summary(cell("d", prevented=30)))[0])
+    assert not [column for column in plain.columns if "Uncertain" in column]
+
+
+def test_many_lossy_comparisons_are_summed_by_rule() -> None:
+    cells = [cell("d", attack=f"a{i:03}", dropped=1 + (i == 7)) for i in range(60)]
+    grid = losses.dropped(summary(*cells))
+    (row,) = grid.rows
+    assert row[0] == "tokens"
+    assert "61" in row
+    assert "2 of 102 queries (failed 2): d, a007, p = 5" in row[-1]
+
+
+def test_charts_are_bounded_and_the_largest_budgets_stay() -> None:
+    cells = [cell("d", attack=f"a{i:03}", budget=1 + (i >= 30)) for i in range(34)]
+    drawn = panels(summary(*cells), "tokens")
+    assert 4 <= len(drawn) <= MAX_PANELS
+    assert {panel.anchor[1] for panel in drawn} >= {"a030", "a031", "a032", "a033"}
+
+
+def test_the_terminal_prints_a_line_for_each_setting() -> None:
+    cells = [
+        bare(setting=f"victim{i}/data", attack=f"attack {j}", p0=10 + i + j)
+        for i in range(9)
+        for j in range(16)
+    ]
+    text = printed(undefended(*cells))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert len(text.splitlines()) < 16
+    assert re.search(r"victim8/data +5/100 +16 +18/100 +33/100 +50/100", text)
+
+
+def test_many_attacks_of_one_setting_are_cut_with_a_note() -> None:
+    text = printed(undefended(*[bare(attack=f"attack {i}") for i in range(30)]))
+    assert "6 more in the report." in text

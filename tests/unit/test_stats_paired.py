@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
+from ragassay.stats.intervals import enumerate_cluster_bootstrap
 from ragassay.stats.paired import (
     McNemar,
     Transition,
     contributions,
+    decisive_difference,
     four_conditions,
     holm,
     mcnemar_exact,
@@ -153,3 +155,89 @@ def test_holm_of_nothing_is_nothing() -> None:
 def test_holm_refuses_what_is_no_p_value(bad: float) -> None:
     with pytest.raises(ValueError, match="p-values"):
         holm([0.5, bad])
+
+
+# ------------------------------------------------------------------------ jointly decisive
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def test_the_published_difference_is_over_the_queries_decided_for_both() -> None:
+    # 77 of 100 decided for both: 4 positive for a, 15 for b, so 11 fewer.
+    a = [True] * 4 + [False] * 73 + [None] * 13 + [True] * 10
+    b = [False] * 62 + [True] * 15 + [True] * 13 + [None] * 10
+    found = decisive_difference(a, b, [i // 10 for i in range(100)], rng=rng())
+    assert (found.n, found.n_decisive, found.groups) == (100, 77, 8)
+    assert (found.positive_a, found.positive_b, found.count) == (4, 15, -11)
+    assert found.value is not None
+    assert 100 * found.value == pytest.approx(-14.285714, abs=1e-4)
+    assert found.interval is not None
+    assert found.interval.low < found.value < found.interval.high
+
+
+@pytest.mark.parametrize("kind", [list, lambda x: np.array(x, dtype=object)])
+def test_none_and_minus_one_say_the_same(kind: Any) -> None:
+    groups = list("aabbcc")
+    words = decisive_difference(
+        kind([True, None, False, True, False, None]),
+        kind([False, True, False, None, True, None]), groups, rng=rng(),
+    )  # fmt: skip
+    codes = decisive_difference([1, -1, 0, 1, 0, -1], [0, 1, 0, -1, 1, -1], groups, rng=rng())
+    assert words == codes
+    assert (codes.n, codes.n_decisive, codes.count) == (6, 3, 0)
+
+
+def test_the_interval_is_that_of_the_exact_resamples() -> None:
+    a, b = [1, 1, 0, 0, -1, 1], [0, 1, 1, 0, 1, 0]
+    groups = ["x", "x", "y", "y", "y", "z"]
+    found = decisive_difference(a, b, groups, draws=200_000, rng=rng())
+    exact = enumerate_cluster_bootstrap(np.array([1.0, 0, -1, 0, 1]), ["x", "x", "y", "y", "z"])
+    low, high = np.quantile(exact, [0.025, 0.975], method="inverted_cdf")
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == pytest.approx((low, high), abs=0.02)
+
+
+def test_swapping_the_systems_mirrors_the_difference() -> None:
+    a, b, groups = [1, 0, 0, 1, -1], [0, 0, 1, 0, 1], list("vvwwx")
+    one, other = (decisive_difference(x, y, groups, rng=rng()) for x, y in ((a, b), (b, a)))
+    assert one.count == -other.count
+    assert one.interval is not None
+    assert other.interval is not None
+    assert (one.interval.low, one.interval.high) == pytest.approx(
+        (-other.interval.high, -other.interval.low), abs=0.1
+    )
+
+
+@pytest.mark.parametrize("labels", [([], []), ([-1, None, 1], [1, 0, None])])
+def test_where_nothing_is_decided_for_both_there_is_no_figure(labels: Any) -> None:
+    a, b = labels
+    found = decisive_difference(a, b, ["g", "h", "g"][: len(a)], rng=rng())
+    assert (found.n, found.n_decisive) == (len(a), 0)
+    assert found.value is None
+    assert found.interval is None
+
+
+def test_one_group_has_a_difference_and_no_interval() -> None:
+    found = decisive_difference([1, 0], [0, 0], ["g", "g"], rng=rng())
+    assert found.value == 0.5
+    assert found.interval is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "groups", "why"),
+    [
+        ([1, 0], [1], ["g", "h"], "same queries"),
+        ([1, 0], [1, 0], ["g"], "same queries"),
+        ([2, 0], [1, 0], ["g", "h"], "must be True or 1"),
+        ([0.5, 0], [1, 0], ["g", "h"], "must be True or 1"),
+        (["yes", "no"], [1, 0], ["g", "h"], "must be True or 1"),
+        ([[1, 0]], [1, 0], ["g", "h"], "must be True or 1"),
+    ],
+)
+def test_labels_that_are_not_tri_state_or_do_not_match_are_refused(
+    a: Any, b: Any, groups: Any, why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        decisive_difference(a, b, groups, rng=rng())

@@ -208,6 +208,7 @@ class _Desk:
         )
         return {
             "name": self._packet.name,
+            "digest": self._packet.digest,
             "count": len(self._packet.items),
             "rubric": rubric.as_json(),
             "notice": "" if drawn_for == RUBRIC_VERSION else notice,
@@ -245,6 +246,8 @@ class _Desk:
         return {"undone": book.undo(item.id), **self._state(book)}
 
     def _book(self, sent: Sent) -> LabelBook:
+        if sent.get("packet", self._packet.digest) != self._packet.digest:
+            raise Refusal(409, "this page shows another packet than the server; load it again")
         name = check_annotator(sent.get("annotator", ""))
         if name not in self._books:
             try:

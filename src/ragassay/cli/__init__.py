@@ -61,7 +61,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _stop)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # an exit code, where a command ended with one
     except RagassayError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
@@ -73,6 +73,11 @@ def main() -> None:
         if show_usage is None:
             raise
         _fail(show_usage(), ConfigError.exit_code)
+    else:
+        if code == Interrupted.exit_code:
+            _fail("stopped", Interrupted.exit_code)
+        if isinstance(code, int) and code:
+            sys.exit(code)
 
 
 def _stop(signum: int, frame: object) -> None:

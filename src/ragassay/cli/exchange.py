@@ -194,9 +194,9 @@ def _import(answers: Answers, out: Path) -> None:
         paths = write_reports(out)
     print_tables(summary)
     CONSOLE.print(
-        f"{answers.count:,} answers to {len(answers.queries):,} queries: "
-        f"{len(answers.settings)} settings, {len(answers.attacks)} attacks, "
-        f"{len(answers.defenses) - 1} defenses.",
+        f"{answers.count:,} answers to {len(answers.queries):,} queries; "
+        f"settings: {len(answers.settings)}, attacks: {len(answers.attacks)}, "
+        f"defenses: {len(answers.defenses) - 1}.",
         markup=False,
         highlight=False,
     )

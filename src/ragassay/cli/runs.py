@@ -96,6 +96,15 @@ def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None)
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    scorers: Annotated[
+        str | None,
+        typer.Option(
+            "--scorers",
+            metavar="NAME,...",
+            help="Which scorers to analyze and compare, in this order: "
+            "published,tokens,endorse,judge,human [default: all that have records].",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead.")] = False,
 ) -> None:
     """Analyze a run folder again and write summary.json, report.md and report.html.
@@ -104,17 +113,24 @@ def report(
     """
     from ragassay import canon
     from ragassay.experiments.aligned import analyze
+    from ragassay.report.reading import ReadOnce
     from ragassay.report.render import write_reports
-    from ragassay.store import RunFolder
+    from ragassay.report.tables import label_table
 
-    summary = analyze(folder)
-    with RunFolder(folder).writer() as store:
+    records = ReadOnce(folder)
+    chosen = None if scorers is None else [name.strip() for name in scorers.split(",")]
+    summary = analyze(records, chosen)
+    with records.writer() as store:
         store.write_text("summary.json", canon.dumps(summary) + "\n")
-        paths = write_reports(folder)
+        paths = write_reports(records)
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     print_tables(summary)
+    labels = label_table(summary)
+    if labels is not None:
+        CONSOLE.print()
+        CONSOLE.print(labels)
     CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
 
 

@@ -13,6 +13,7 @@ from ragassay.errors import ConfigError, DataError
 from ragassay.exchange.rows import UNDEFENDED, Place, Problems, Row, Source
 from ragassay.types import Query, Target
 
+_CHANGED = "the file has changed since it was checked; import it again"
 _Key = tuple[str, str]  # data set, query id in the source
 
 
@@ -70,11 +71,12 @@ class Answers:
         """
         problems = Problems()
         for row in self.source.rows(problems):
-            query, target = self.queries[row.dataset, row.query_id]
-            yield query, target, row
-        problems.raise_any()
-        if _digests(self.source.files) != self.files:
-            raise DataError("a file has changed while it was imported; import again")
+            found = self.queries.get((row.dataset, row.query_id))
+            if found is None:
+                raise DataError(_CHANGED, path=row.path)
+            yield *found, row
+        if problems.count or _digests(self.source.files) != self.files:
+            raise DataError(_CHANGED, path=self.source.files[0])
 
 
 @dataclass(slots=True)
@@ -181,10 +183,6 @@ def read(source: Source, *, allow_missing: bool = False) -> Answers:
     DataError
         Files are damaged or do not match up: the message lists the first twenty places, each
         with file and line, and their number.
-
-    Examples
-    --------
-    >>> read(FourFiles(clean_undefended=c, poisoned_undefended=p))  # doctest: +SKIP
     """
     problems = Problems()
     for path in source.files:

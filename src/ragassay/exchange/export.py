@@ -7,11 +7,8 @@ import had kept beside them; contexts and traces of defenses stay in the run fol
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,18 +17,16 @@ from typing import Any
 
 from ragassay.canon import to_plain
 from ragassay.errors import ConfigError, DataError, StoreError
-from ragassay.exchange.delimited import safe_cell
-from ragassay.exchange.folder import PROTOCOL, check_free
+from ragassay.exchange.folder import PROTOCOL, check_free, move_folder
 from ragassay.exchange.joined import KINDS, NO_SETTING, fingerprint
 from ragassay.exchange.rows import CONDITIONS, UNDEFENDED
+from ragassay.exchange.scores import escaped, score_table
 from ragassay.store import RunFolder
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+from ragassay.types import Query, Target, TrialRecord
 
 FORMATS = ("jsonl", "joined")
 VERSION = "aligned-rag-eval-jsonl-v1"
 _SCORES = "scores.csv"
-_LABELS = ("target_positive", "correct", "abstained")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +113,9 @@ def export(
         check_free(out)
     texts, names, answers, left_out = (_four if format == "jsonl" else _joined)(run)
     if run.chosen.scores:
-        scores = store.scores()
-        _check_scorers(scores, run.chosen.scores)
         name = _SCORES if format == "jsonl" else f"{out.stem}.{_SCORES}"
-        texts[name], names["scores"] = _score_table(run, scores), name
+        texts[name] = score_table(_in_order(run), store.scores(), run.chosen.scores)
+        names["scores"] = name
     files = _write(texts, names, out, folder=format == "jsonl")
     return Exported(
         files=files,
@@ -191,13 +185,6 @@ def _only(what: str, wanted: str | None, found: set[str]) -> str:
 def _listed(names: Any) -> str:
     shown = [repr(name)[:60] for name in sorted(names)[:12]]
     return ", ".join(shown) + (", ..." if len(names) > 12 else "") or "none"
-
-
-def _check_scorers(scores: Mapping[tuple[str, str], ScoreRecord], wanted: Sequence[str]) -> None:
-    known = {scorer for _, scorer in scores}
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(f"no scores of {name!r}; there are: {_listed(known)}")
 
 
 # ----------------------------------------------------------------------------------- formats
@@ -308,6 +295,15 @@ def _record(
     }
 
 
+def _in_order(run: _Run) -> Iterator[tuple[Query, TrialRecord]]:
+    for query, _ in run.queries:
+        for defense in (UNDEFENDED, *run.defenses):
+            for poisoned in (False, True):
+                trial = run.trials.get((query.id, poisoned, defense))
+                if trial is not None:
+                    yield query, trial
+
+
 def _target(target: Target) -> str | list[str] | None:
     if len(target.wanted) == 1:
         return target.wanted[0]
@@ -332,59 +328,11 @@ def _hash(value: Any, what: str) -> str:
         ) from error
 
 
-# ------------------------------------------------------------------------------------ scores
-
-
-def _score_table(run: _Run, scores: Mapping[tuple[str, str], ScoreRecord]) -> str:
-    """One row for each answer and scorer; an empty label was not scored or does not apply."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
-    writer.writerow(
-        ["query_id", "group_id", "setting", "attack", "budget", "defense", "retrieval",
-         "scorer", *_LABELS, "stance", "answer"]
-    )  # fmt: skip
-    for query, trial in _in_order(run):
-        spec = trial.spec
-        for scorer in run.chosen.scores:
-            score = scores.get((trial.key, scorer))
-            cells = [
-                query.id, query.group, spec.setting, spec.attack, str(spec.budget),
-                spec.defense_label, "poisoned" if spec.budget else "clean", scorer,
-                *(_label(score, name) for name in _LABELS),
-                score.stance if score else "", trial.answer or "",
-            ]  # fmt: skip
-            writer.writerow([safe_cell(_escaped(cell)) for cell in cells])
-    return text.getvalue()
-
-
-def _in_order(run: _Run) -> Iterator[tuple[Query, TrialRecord]]:
-    for query, _ in run.queries:
-        for defense in (UNDEFENDED, *run.defenses):
-            for poisoned in (False, True):
-                trial = run.trials.get((query.id, poisoned, defense))
-                if trial is not None:
-                    yield query, trial
-
-
-def _label(score: ScoreRecord | None, name: str) -> str:
-    if score is None:
-        return ""
-    value = getattr(score, name)
-    if value is None:
-        return "uncertain" if name in score.uncertain else ""
-    return "yes" if value else "no"
-
-
 # ------------------------------------------------------------------------------------- files
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    return _escaped(json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)) + "\n"
-
-
-def _escaped(text: str) -> str:
-    r"""Write lone surrogates as JSON does (``\ud800``): they are no characters of UTF-8."""
-    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return escaped(json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)) + "\n"
 
 
 def _write(
@@ -398,9 +346,7 @@ def _write(
         for name, text in texts.items():
             (temporary / (name or out.name)).write_text(text, encoding="utf-8", newline="\n")
         if folder:
-            if out.exists():
-                out.rmdir()
-            temporary.rename(out)
+            move_folder(temporary, out)
         else:
             for name in texts:
                 (temporary / (name or out.name)).replace(out.parent / (name or out.name))

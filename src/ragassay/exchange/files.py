@@ -50,18 +50,7 @@ def open_file(
     chosen = layout or _recognized(path, mapped=bool(columns or values))
     if chosen not in NAMES:
         raise ConfigError(f"unknown layout {layout!r}; known: {', '.join(NAMES)}")
-    if questions is not None and chosen != "finqa":
-        raise ConfigError(f"--questions belongs to the layout finqa, not to {chosen}")
-    if chosen != "table" and (columns or values):
-        raise ConfigError(f"--map and --value belong to the layout table, not to {chosen}")
-    allowed = {
-        "joined": {"attack", "budget", "victim", "dataset"},
-        "table": {"attack", "budget", "defense", "victim", "dataset", "separator"},
-        "repro-paper": {"budget"},
-    }.get(chosen, set())
-    wrong = sorted(options.keys() - allowed)
-    if wrong:
-        raise ConfigError(f"the layout {chosen} does not take {wrong[0]!r}: its rows say that")
+    _check_options(chosen, options, questions, mapped=bool(columns or values))
     if chosen == "joined":
         return Joined(path=path, **options)  # type: ignore[arg-type]
     if chosen == "table":
@@ -72,6 +61,23 @@ def open_file(
         questions=questions,
         budget=int(options.get("budget", PAPER_BUDGET)),
     )
+
+
+def _check_options(
+    chosen: str, options: dict[str, str | int], questions: Path | None, *, mapped: bool
+) -> None:
+    if questions is not None and chosen != "finqa":
+        raise ConfigError(f"--questions belongs to the layout finqa, not to {chosen}")
+    if chosen != "table" and mapped:
+        raise ConfigError(f"--map and --value belong to the layout table, not to {chosen}")
+    allowed = {
+        "joined": {"attack", "budget", "victim", "dataset"},
+        "table": {"attack", "budget", "defense", "victim", "dataset", "separator"},
+        "repro-paper": {"budget"},
+    }.get(chosen, set())
+    wrong = sorted(options.keys() - allowed)
+    if wrong:
+        raise ConfigError(f"the layout {chosen} does not take {wrong[0]!r}: its rows say that")
 
 
 def _recognized(path: Path, *, mapped: bool) -> str:

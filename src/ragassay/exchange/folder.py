@@ -66,12 +66,7 @@ def write_folder(
                 folder.write_text("environment.json", canon.dumps(environment) + "\n")
             _write_streams(folder, answers)
         (temporary / ".lock").unlink(missing_ok=True)
-        try:
-            if out.exists():
-                out.rmdir()
-            temporary.rename(out)
-        except OSError as error:
-            raise StoreError(f"{out} cannot be written: {error.strerror or error}") from error
+        move_folder(temporary, out)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return out
@@ -88,6 +83,22 @@ def check_free(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         what = "is not empty" if out.is_dir() else "is a file"
         raise StoreError(f"{out} {what}; give the import a folder of its own (--out)")
+
+
+def move_folder(temporary: Path, out: Path) -> None:
+    """Give a finished folder its name, which may be that of an empty one.
+
+    Raises
+    ------
+    StoreError
+        It cannot be moved there.
+    """
+    try:
+        if out.exists():
+            out.rmdir()
+        temporary.rename(out)
+    except OSError as error:
+        raise StoreError(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def _write_streams(folder: RunFolder, answers: Answers) -> None:
@@ -108,12 +119,15 @@ def _write_streams(folder: RunFolder, answers: Answers) -> None:
                 written.add(passage.id)
                 passages.append((passage.id, passage))
         if len(trials) >= _BATCH:
-            folder.append_many("trials", trials)
-            folder.append_many("passages", passages)
+            _append(folder, trials, passages)
             trials, passages = [], []
-    folder.append_many("trials", trials)
-    if written:
-        folder.append_many("passages", passages)
+    _append(folder, trials, passages)
+
+
+def _append(folder: RunFolder, trials: list[Any], passages: list[Any]) -> None:
+    for stream, items in (("passages", passages), ("trials", trials)):
+        if items:
+            folder.append_many(stream, items)
 
 
 def _trial(query: Query, target: Target, row: Row, fingerprint: str) -> TrialRecord:

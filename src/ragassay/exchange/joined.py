@@ -72,7 +72,7 @@ class Joined:
         return {k: v for k in known if isinstance(v := self._document.get(k), str)}
 
     def rows(self, problems: Problems) -> Iterator[Row]:
-        """Yield the answers, record by record; an undefended answer that many share, once."""
+        """Yield the answers, record by record; an answer that several records share, once."""
         try:
             records = self._load()
         except DataError as error:
@@ -187,15 +187,16 @@ class Joined:
             item = self._output(conditions[name], name, where)
             poisoned = name.startswith("poisoned")
             place = (query_id, *((attack, budget) if poisoned else ("", 0)))
-            if name.endswith("_undefended"):
-                if place not in shared:
-                    shared[place] = conditions[name]
-                elif shared[place] == conditions[name]:
+            if name != "poisoned_defended":  # the others stand in several records
+                system = UNDEFENDED if name.endswith("_undefended") else method
+                first = shared.get((*place, system))
+                if first == conditions[name]:
                     continue
-                else:
+                if first is not None:
                     raise self._error(
                         where, f"{name} is not the answer that another record of this query has"
                     )
+                shared[(*place, system)] = conditions[name]
             yield self._row(entry, item, where, place, name, method)
 
     def _row(

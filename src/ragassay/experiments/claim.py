@@ -11,6 +11,7 @@ from typing import Any
 
 from ragassay import canon
 from ragassay.errors import StoreError
+from ragassay.experiments.labeling import BEFORE
 from ragassay.experiments.setup import Setup
 from ragassay.store import RunFolder
 from ragassay.types import Query, Target
@@ -26,7 +27,7 @@ def claim(folder: RunFolder, setup: Setup) -> None:
     resolved = canon.to_plain(setup.resolved())
     path = folder.path / "resolved.json"
     if path.exists():
-        if folder.read_json("resolved.json") != resolved:
+        if _as_run(folder) != resolved:
             raise StoreError(
                 f"{folder.path} holds another experiment: {_difference(folder, resolved)}; "
                 "choose another folder with --out"
@@ -45,8 +46,15 @@ def claim(folder: RunFolder, setup: Setup) -> None:
         folder.append_many("queries", items)
 
 
+def _as_run(folder: RunFolder) -> dict[str, Any]:
+    """The settings that the folder was run with; scoring it again does not change these."""
+    there = folder.read_json("resolved.json")
+    before = there.pop(BEFORE, {})
+    return {**there, **before}
+
+
 def _difference(folder: RunFolder, resolved: dict[str, Any]) -> str:
-    other = _flat(folder.read_json("resolved.json"))
+    other = _flat(_as_run(folder))
     mine = _flat(resolved)
     for key in sorted(other.keys() | mine.keys()):
         if other.get(key) != mine.get(key):

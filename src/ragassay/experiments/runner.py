@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,15 @@ from ragassay.errors import BackendError, Interrupted, TooManyFailures
 from ragassay.experiments.aligned import analyze
 from ragassay.experiments.claim import claim
 from ragassay.experiments.context import Contexts, make_ready, retrieve
+from ragassay.experiments.labeling import insist, label, stamped
 from ragassay.experiments.plan import Stage
 from ragassay.experiments.poison import craft_all
 from ragassay.experiments.setup import Arm, Experiment, Named, Setting, Setup, Victim, set_up
+from ragassay.experiments.spending import note
 from ragassay.experiments.trial import Bench, Job, run_trial
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
-from ragassay.plugins import Index, Scorer
+from ragassay.plugins import Index, ModelScorer, Scorer
 from ragassay.store import RunFolder
 from ragassay.types import Query, ScoreRecord, TrialRecord
 
@@ -119,8 +121,9 @@ def run(
     BackendError
         Too many trials failed in a row; finished ones are kept.
     TooManyFailures
-        The run ended with more failed trials than its error budget allows; the summary is
-        written and counts them as dropped.
+        The run ended with more failed trials than its error budget allows, or with answers
+        that the model behind a scorer did not label; the summary is written and counts them
+        as dropped.
     Interrupted
         The user stopped the run; finished trials are kept.
     """
@@ -155,9 +158,12 @@ def run(
             _run_jobs(stage.jobs(), work, spent)
             if experiment.file.evidence is not None:
                 monitor.stage(f"removing evidence{named}")
-                _score_missing(setup, folder)  # which answers are positive decides what follows
+                # Which answers are positive decides what follows.
+                label(folder, _readers(setup), cache=cache)
                 _run_jobs(_control_jobs(stage, folder), work, spent)
-        _score_missing(setup, folder)
+        monitor.stage("labeling answers")
+        labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress)
+        note(folder, [each for each in labeled if each.asks_a_model])
         monitor.stage("analyzing")
         summary = analyze(folder.path)
         folder.write_text("summary.json", canon.dumps(summary) + "\n")
@@ -174,6 +180,7 @@ def run(
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
     _within_budget(result, experiment, spent.last_error)
+    insist(labeled, folder.path)
     return result
 
 
@@ -301,16 +308,20 @@ def _keep(job: Job, record: TrialRecord, work: _Work, spent: _Spent) -> list[Sco
         spent.last_error = record.error
         return []
     spent.failures_in_a_row = 0
-    scores = list(_score(record, job.query, setup, setup.scorers))
+    scores = list(_score(record, job.query, setup))
     folder.append_many("scores", [(score.trial_key, score) for score in scores])
     return scores
 
 
-def _score(
-    record: TrialRecord, query: Query, setup: Setup, scorers: Iterable[Named]
-) -> Iterator[ScoreRecord]:
+def _readers(setup: Setup) -> list[Named]:
+    """The scorers that read answers themselves, without asking a model."""
+    return [part for part in setup.scorers if not isinstance(part.instance, ModelScorer)]
+
+
+def _score(record: TrialRecord, query: Query, setup: Setup) -> Iterator[ScoreRecord]:
+    """Label a fresh answer at once, except by scorers that ask a model: these follow in bulk."""
     target = setup.dataset.targets[query.id]
-    for part in scorers:
+    for part in _readers(setup):
         scorer: Scorer = part.instance
         score = scorer.score(
             trial_key=record.key,
@@ -319,20 +330,7 @@ def _score(
             answer=record.answer or "",
             declined=record.declined,
         )
-        yield replace(score, scorer=part.title)
-
-
-def _score_missing(setup: Setup, folder: RunFolder) -> None:
-    """Score what a killed run left unscored between its trial and its score record."""
-    scored = set(folder.scores())
-    queries = {query.id: query for query in (*setup.evaluated, *setup.held_out)}
-    for key, record in folder.trials().items():
-        if record.status != "done" or record.spec.query_id not in queries:
-            continue
-        missing = [part for part in setup.scorers if (key, part.title) not in scored]
-        if missing:
-            scores = _score(record, queries[record.spec.query_id], setup, missing)
-            folder.append_many("scores", [(key, score) for score in scores])
+        yield stamped(score, part)
 
 
 def _within_budget(result: RunResult, experiment: Experiment, last_error: str) -> None:

@@ -12,7 +12,7 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import ExperimentFile, Part, read
 from ragassay.errors import ConfigError, PluginError
 from ragassay.matching import normalize_question
-from ragassay.plugins import Attack, Defense, Fitted, Generator, Retriever, Scorer
+from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
 from ragassay.types import Dataset, Query, Sampling
 
 PROTOCOL = "aligned/1"
@@ -227,7 +227,7 @@ def set_up(experiment: Experiment) -> Setup:
             _named("defense", part, base, Defense)
             for part in (Part(plugin="none"), *_without_none(file.defense))
         ],
-        "scorers": [_named("scorer", part, base, Scorer) for part in file.scoring.rules],
+        "scorers": [build_scorer(part, base) for part in file.scoring.rules],
     }
     arms = tuple(
         Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
@@ -304,6 +304,17 @@ def spare_queries(dataset: Dataset, evaluated: Sequence[Query]) -> list[Query]:
     ]
 
 
+def build_scorer(part: Part, base: Path) -> Named:
+    """Build a label rule: one that reads answers itself, or one that asks a model.
+
+    Raises
+    ------
+    PluginError
+        It is unknown, cannot be built, or offers neither.
+    """
+    return _named("scorer", part, base, Scorer, ModelScorer)
+
+
 def is_fitted(instance: Any) -> bool:
     """Tell whether a defense must be calibrated before it is used."""
     return isinstance(instance, Fitted)
@@ -325,14 +336,14 @@ def _template(name: str, base: Path) -> prompts.Template:
     return template
 
 
-def _named(kind: plugins.Kind, part: Part, base: Path, protocol: type) -> Named:
+def _named(kind: plugins.Kind, part: Part, base: Path, *protocols: type) -> Named:
     found = plugins.find(kind, part.plugin, folder=base)
     options = part.options
     instance = plugins.build(found, options, folder=base)
-    if not isinstance(instance, protocol):
+    if not isinstance(instance, protocols):
+        needed = " or ".join(f"({', '.join(_members(each))})" for each in protocols)
         raise PluginError(
-            f"{kind} {part.plugin!r} lacks a method that a {kind} must offer "
-            f"({', '.join(_members(protocol))})"
+            f"{kind} {part.plugin!r} lacks a method that a {kind} must offer {needed}"
         )
     own = getattr(instance, "identity", None)
     return Named(

@@ -4,7 +4,8 @@ The SDK's own retries are off. Ours wait 0.5 s, 1 s, 2 s, ... (at most 30 s, at 
 more by a jitter that derives from the request), or as long as the server's ``Retry-After``
 asks, after HTTP 408, 409, 429 and 5xx, time-outs and broken connections. Anything else fails
 at once. A failure is always a BackendError and never an empty text: a reply without choices
-or without content is a failure, too.
+or without content is a failure, too. The one exception: to a request with a JSON schema, a
+refusal is a reply like any other that does not follow the schema.
 
 Deviations: prompts go out as valid Unicode; a lone surrogate becomes U+FFFD. The server's
 sampling is only as repeatable as the server makes it; ``ragassay doctor`` measures it.
@@ -15,16 +16,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from ragassay.canon import digest
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
-from ragassay.types import Generation, Message, Request
+from ragassay.generation import openai_wire as wire
+from ragassay.types import Generation, Request
 
 _OPENAI = "https://api.openai.com/v1"
 _FIRST_DELAY = 0.5
@@ -81,6 +82,9 @@ class OpenAIServer:
         Put the system text in front of the first user turn, for models without that role.
     max_tokens_field : {"max_tokens", "max_completion_tokens"}
         What the server calls the limit; newer OpenAI models want the second.
+    json_schema : {"strict", "object", "off"}
+        How the server is told that a reply must follow a JSON schema, where a request has one:
+        by the schema itself, by "some JSON object" for servers that know no schemas, or not.
     served_as : str
         Names the model in cache keys in place of ``model@host``, so that replicas on several
         hosts, or one that moved, share their answers.
@@ -96,6 +100,7 @@ class OpenAIServer:
     seed: int | None = None
     system_as_user: bool = False
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    json_schema: wire.JsonSchemaMode = "strict"
     served_as: str = ""
     _connection: _Connection = field(
         init=False, repr=False, compare=False, default_factory=_Connection
@@ -123,8 +128,14 @@ class OpenAIServer:
             "" if self.seed is None else f"seed={self.seed}",
             "system_as_user" if self.system_as_user else "",
             "" if self.max_tokens_field == "max_tokens" else self.max_tokens_field,
+            "" if self.json_schema == "strict" else f"json_schema={self.json_schema}",
         ]
         return ";".join([f"openai:{name}", *filter(None, extras)])
+
+    @property
+    def host(self) -> str:
+        """Where requests go, as ``host`` or ``host:port``; ``[...]`` around an IPv6 address."""
+        return urlsplit(self.base_url or _OPENAI).netloc
 
     @property
     def gathers(self) -> bool:
@@ -216,6 +227,10 @@ class OpenAIServer:
                 "openai: max_tokens_field must be max_tokens or max_completion_tokens, "
                 f"got {self.max_tokens_field!r}"
             )
+        if self.json_schema not in ("strict", "object", "off"):
+            raise ConfigError(
+                f"openai: json_schema must be strict, object or off, got {self.json_schema!r}"
+            )
 
     def _answer(self, request: Request, canceled: threading.Event) -> Generation | BackendError:
         """Ask, and ask again where that may help."""
@@ -246,8 +261,13 @@ class OpenAIServer:
         except BackendError as error:
             return _Failure(error)
         except Exception as error:  # of the SDK, of its HTTP library, of a reply that is no JSON
+            if wire.withheld(error, structured=request.schema is not None):
+                return Generation(text="", seconds=time.monotonic() - start)
             return self._failure(error)
-        return self._read(reply, time.monotonic() - start)
+        read = wire.read_reply(
+            reply, time.monotonic() - start, structured=request.schema is not None
+        )
+        return read if isinstance(read, Generation) else self._fail(read)
 
     def _client(self) -> Any:
         with self._connection.lock:
@@ -271,14 +291,9 @@ class OpenAIServer:
 
     def _parameters(self, request: Request) -> dict[str, Any]:
         sampling = request.sampling
-        messages = list(request.messages)
-        if self.system_as_user:
-            messages = _without_system(messages)
         parameters: dict[str, Any] = {
             "model": self.model,
-            "messages": [
-                {"role": message.role, "content": _valid(message.content)} for message in messages
-            ],
+            "messages": wire.messages_out(request.messages, system_as_user=self.system_as_user),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             self.max_tokens_field: sampling.max_tokens,
@@ -286,31 +301,10 @@ class OpenAIServer:
         if self.seed is not None:
             draws = request.sample_index if sampling.temperature > 0 else 0
             parameters["seed"] = self.seed + draws
+        form = wire.response_format(request.schema, self.json_schema)
+        if form is not None:
+            parameters["response_format"] = form
         return parameters
-
-    def _read(self, reply: Any, seconds: float) -> Generation | _Failure:
-        choices = getattr(reply, "choices", None)
-        if not isinstance(choices, list):
-            return self._fail("its reply is not a chat completion")
-        if not choices:
-            return self._fail("its reply has no choices")
-        finish = getattr(choices[0], "finish_reason", None)
-        message = getattr(choices[0], "message", None)
-        text = getattr(message, "content", None)
-        if finish == "content_filter" and not text:
-            return self._fail("its content filter withheld the answer")
-        if not isinstance(text, str):
-            refusal = getattr(message, "refusal", None)
-            why = f"; it refused: {_line(refusal)}" if isinstance(refusal, str) else ""
-            return self._fail(f"its reply has no content (finish_reason {finish!r}){why}")
-        usage = getattr(reply, "usage", None)
-        return Generation(
-            text=text,
-            finish=finish if finish in ("stop", "length") else "unknown",
-            input_tokens=_count(usage, "prompt_tokens"),
-            output_tokens=_count(usage, "completion_tokens"),
-            seconds=seconds,
-        )
 
     def _failure(self, error: Exception) -> _Failure:
         # By name and by attribute: the SDK changed its HTTP library between versions.
@@ -341,7 +335,7 @@ class OpenAIServer:
             again = False
         headers = getattr(getattr(error, "response", None), "headers", {})
         return self._fail(
-            f"HTTP {status}: {self._scrub(error)}", again=again, wait=_retry_after(headers)
+            f"HTTP {status}: {self._scrub(error)}", again=again, wait=wire.retry_after(headers)
         )
 
     def _fail(self, what: str, *, again: bool = False, wait: float | None = None) -> _Failure:
@@ -350,7 +344,7 @@ class OpenAIServer:
 
     def _scrub(self, error: object) -> str:
         text, key = str(error), self._key()
-        return _line(text.replace(key, "***") if key else text)
+        return wire.one_line(text.replace(key, "***") if key else text)
 
 
 def _result(future: Future[Generation | BackendError]) -> Generation | BackendError:
@@ -372,46 +366,3 @@ def _delay(failure: _Failure, key: str, attempt: int) -> float:
         wait = min(_FIRST_DELAY * 2**attempt, _LONGEST_DELAY)
     jitter = int(digest([key, attempt])[:8], 16) / 2**32
     return wait * (1 + jitter / 4)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read ``Retry-After`` (seconds or a date) and ``retry-after-ms``."""
-    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * scale
-        except ValueError:
-            try:
-                seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except (TypeError, ValueError, OverflowError):
-                continue
-        if seconds == seconds:  # a header may say "nan"
-            return max(seconds, 0.0)
-    return None
-
-
-def _without_system(messages: Sequence[Message]) -> list[Message]:
-    system = "\n\n".join(m.content for m in messages if m.role == "system")
-    others = [m for m in messages if m.role != "system"]
-    first = next((i for i, m in enumerate(others) if m.role == "user"), None)
-    if not system:
-        return others
-    if first is None:
-        return [Message(role="user", content=system), *others]
-    others[first] = Message(role="user", content=f"{system}\n\n{others[first].content}")
-    return others
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _count(usage: Any, name: str) -> int:
-    value = getattr(usage, name, None)
-    return value if isinstance(value, int) else 0
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())[:300]

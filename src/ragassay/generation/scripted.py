@@ -30,6 +30,7 @@ from typing import ClassVar, Literal
 
 from ragassay.canon import digest
 from ragassay.errors import BackendError, ConfigError
+from ragassay.generation.scripted_judge import judge
 from ragassay.types import Generation, Request
 
 _LABEL = re.compile(
@@ -54,10 +55,11 @@ class Scripted:
 
     Parameters
     ----------
-    script : {"extract", "echo", "fixed", "fail"}
+    script : {"extract", "echo", "fixed", "fail", "judge"}
         ``extract`` answers with a sentence of the passage that is most like the question (the
         module's documentation gives the rule); ``echo`` repeats the last message; ``fixed``
-        says ``text``; ``fail`` fails every request.
+        says ``text``; ``fail`` fails every request; ``judge`` plays the model behind the judge,
+        by whole tokens.
     text : str
         What ``fixed`` says, and ``extract`` when the contexts hold nothing.
     fail_every : int
@@ -69,7 +71,7 @@ class Scripted:
         Whether the requests of all workers come in one call, as for a local engine.
     """
 
-    script: Literal["extract", "echo", "fixed", "fail"] = "extract"
+    script: Literal["extract", "echo", "fixed", "fail", "judge"] = "extract"
     text: str = "I don't know"
     fail_every: int = 0
     delay_seconds: float = field(default=0.0, metadata={"identity": False})
@@ -78,9 +80,9 @@ class Scripted:
     version: ClassVar[str] = "1"
 
     def __post_init__(self) -> None:
-        if self.script not in ("extract", "echo", "fixed", "fail"):
+        if self.script not in ("extract", "echo", "fixed", "fail", "judge"):
             raise ConfigError(
-                f"scripted: script must be extract, echo, fixed or fail, got {self.script!r}"
+                f"scripted: script must be extract, echo, fixed, fail or judge, got {self.script!r}"
             )
         if self.fail_every < 0:
             raise ConfigError(f"scripted: fail_every must be 0 or more, got {self.fail_every}")
@@ -111,6 +113,8 @@ class Scripted:
             return _reply(request, self.text)
         if self.script == "echo":
             return _reply(request, prompt)
+        if self.script == "judge":
+            return _reply(request, judge(prompt) or self.text)
         return _reply(request, extract(prompt) or self.text)
 
 

@@ -29,13 +29,12 @@ def finding(summary: Mapping[str, Any]) -> str:
     summary : mapping
         What ``ragassay.experiments.aligned.analyze`` returns.
     """
-    top = _largest_budget(grids.blocks(summary))
     cells, lead = _compared(summary), best(summary)
     if lead is None:
-        return _without_defense(summary, top)
+        return without_defense(summary)
     if lowers(lead, summary["confidence"]):
-        return _named(lead) + "."
-    return _no_defense(cells, lead, top, summary["confidence"]) + "."
+        return _named(lead, grids.several(summary)) + "."
+    return _no_defense(summary, cells, lead) + "."
 
 
 def finding_detail(summary: Mapping[str, Any]) -> str:
@@ -54,7 +53,7 @@ def finding_detail(summary: Mapping[str, Any]) -> str:
     )  # fmt: skip
     return (
         f"In percentage points with {level(summary['confidence'])} intervals, for "
-        f"{visible(cell['defense'])} against {place(cell['attack'], cell['budget'])} by the rule "
+        f"{visible(cell['defense'])} against {_where(cell, grids.several(summary))} by the rule "
         f"{visible(cell['scorer'])}: {figures}; McNemar {p_equals(test)}; "
         f"{plural(cell['n'], 'query')} in {plural(cell['groups'], 'injection group')}. "
         f"Under attack, answers that abstain {_change(cell['abstained'])}, correct ones "
@@ -99,14 +98,14 @@ def _order(cell: Cell) -> tuple[float, float, str]:
     return effects["N"]["value"], -effects["J"]["value"], cell["defense"]
 
 
-def _named(cell: Cell) -> str:
+def _named(cell: Cell, several: bool) -> str:
     rates, effect = cell["rates"], cell["effects"]
     correct = cell["correct"]
     harm = effect["H"]["low"] is not None and effect["H"]["low"] > 0
     text = (
         f"{visible(cell['defense'])} prevents {effect['P']['count']} of {rates['p0']['count']} "
-        f"target-positive answers under {_attack(cell)} and introduces {effect['J']['count']} "
-        f"({count(rates['p0'])} -> {count(rates['p1'])})"
+        f"target-positive answers under {_attack(cell, several)} and introduces "
+        f"{effect['J']['count']} ({count(rates['p0'])} -> {count(rates['p1'])})"
     )
     text += f"{', but' if harm else ';'} on clean retrieval it {_clean_change(cell)}"
     if correct["c0"]["n"] and correct["c1"]["n"]:
@@ -114,10 +113,11 @@ def _named(cell: Cell) -> str:
     return text + _reservations(cell)
 
 
-def _no_defense(cells: Sequence[Cell], lead: Cell, top: Sequence[Block], confidence: float) -> str:
-    rates, attack = lead["rates"], _attack(lead)
+def _no_defense(summary: Mapping[str, Any], cells: Sequence[Cell], lead: Cell) -> str:
+    top, several = _largest_budget(grids.blocks(summary)), grids.several(summary)
+    rates, attack = lead["rates"], _attack(lead, several)
     if len(top) > 1:
-        attack = f"any attack at p = {lead['budget']}"
+        attack = f"any attack at p = {lead['budget']}{' in any setting' if several else ''}"
     if all(_idle(block) for block in top):
         return (
             f"Without a defense, {attack} does not raise the target-positive answers here "
@@ -130,7 +130,7 @@ def _no_defense(cells: Sequence[Cell], lead: Cell, top: Sequence[Block], confide
             f"can be said to lower the target-positive answers under {attack}; "
             f"{_drop_seen(lead, bounds=False)}{_reservations(lead)}"
         )
-    worse = sorted({visible(c["defense"]) for c in cells if raises(c, confidence)})
+    worse = sorted({visible(c["defense"]) for c in cells if raises(c, summary["confidence"])})
     verb = "raises" if len(worse) == 1 else "raise"
     more = f", and {' and '.join(worse)} {verb} them" if worse else ""
     return (
@@ -159,21 +159,113 @@ def _idle(block: Block) -> bool:
     return bool(clean and poisoned and poisoned["count"] <= clean["count"])
 
 
-def _without_defense(summary: Mapping[str, Any], top: Sequence[Block]) -> str:
-    rule = visible(summary["headline"])
-    for block in top:
-        clean, poisoned = block.rate("c0"), block.rate("p0")
-        if clean and poisoned and not block.defended:
-            return (
-                f"Without a defense, the answers are target-positive for {count(clean)} queries on "
-                f"clean retrieval and {count(poisoned)} under {_attack(block.cells[0])}; no "
-                "defense was compared."
-            )
+def without_defense(summary: Mapping[str, Any]) -> str:
+    """State what can be said where no comparison with a defense is estimable."""
+    found = grids.blocks(summary)
     trials = summary["trials"]
-    return (
-        f"Nothing is estimable under the rule {rule}: no query has all four answers labeled "
-        f"({trials['failed']} of {trials['planned']} trials failed, {trials['missing']} not run)."
+    nothing = f"Nothing is estimable under the rule {visible(summary['headline'])}: "
+    lost = (
+        f"({trials['failed']:,} of {trials['planned']:,} trials failed, "
+        f"{trials['missing']:,} not run)"
     )
+    if any(not cell["absent"] for block in found for cell in block.defended):
+        return f"{nothing}no query has all four answers labeled {lost}."
+    ending = (
+        "no defense was compared" if not summary["defenses"]
+        else "no defense can be compared, for want of one of the four conditions"
+    )  # fmt: skip
+    levels = [(block, _rate(block, "c0"), _rate(block, "p0")) for block in found]
+    both = [(block, c, p) for block, c, p in levels if c is not None and p is not None]
+    if both:
+        return f"{_raised(both)}; {ending}."
+    attacked = [(block, poisoned) for block, _, poisoned in levels if poisoned is not None]
+    if attacked:
+        return f"{_only_poisoned(attacked)}; {ending}."
+    clean = [rate for _, rate, _ in levels if rate is not None]
+    if clean:
+        return (
+            f"No answer was given under attack; on clean retrieval from {_span(clean)} of the "
+            f"answers are target-positive; {ending}."
+        )
+    return _correct_only(found) or f"{nothing}no answer has a target-positive label {lost}."
+
+
+def _correct_only(found: Sequence[Block]) -> str:
+    """What can be said of answers that no attacker wants anything of."""
+    rates = [
+        (rate, block) for block in found if (rate := block.cells[0]["correct"]["c0"])["n"]
+    ]  # fmt: skip
+    labels = [block.label("c0") for _, block in rates]
+    if not rates or not all(label and label["not_applicable"] for label in labels):
+        return ""
+    low, high = (pick(rates, key=lambda one: one[0]["value"]) for pick in (min, max))
+    text = "The questions have no attacker's target, so that only correctness is labeled: "
+    if len(rates) == 1:
+        return f"{text}{count(high[0])} answers on clean retrieval are correct."
+    shown = [f" ({visible(block.shown)})" if block.shown else "" for _, block in (low, high)]
+    return (
+        f"{text}on clean retrieval from {count(low[0])}{shown[0]} to {count(high[0])}{shown[1]} "
+        "answers are correct."
+    )
+
+
+def _rate(block: Block, condition: str) -> Mapping[str, Any] | None:
+    label = block.label(condition)
+    if label is None or not label["positive"]["n"]:
+        return None
+    rate: Mapping[str, Any] = label["positive"]
+    return rate
+
+
+def _raised(
+    levels: Sequence[tuple[Block, Mapping[str, Any], Mapping[str, Any]]],
+) -> str:
+    """The attack that raises the level most, and the span of all levels under attack."""
+    block, clean, poisoned = max(levels, key=lambda one: one[2]["value"] - one[1]["value"])
+    if len(levels) == 1:
+        return (
+            f"Without a defense, the answers are target-positive for {count(clean)} queries on "
+            f"clean retrieval and {count(poisoned)} under {_attack(block.cells[0], False)}"
+        )
+    where = _attack(block.cells[0], bool(block.shown))
+    every = [one[2] for one in levels]
+    if poisoned["value"] <= clean["value"]:
+        return (
+            f"Without a defense, none of {plural(len(levels), 'attack')} raises the "
+            f"target-positive answers (most under {where}: {count(clean)} on clean retrieval, "
+            f"{count(poisoned)} under attack)"
+        )
+    return (
+        f"Without a defense, {where} raises the target-positive answers most, from {count(clean)} "
+        f"on clean retrieval to {count(poisoned)}; over all {_number(levels)} the level "
+        f"under attack runs from {_span(every)}"
+    )
+
+
+def _only_poisoned(levels: Sequence[tuple[Block, Mapping[str, Any]]]) -> str:
+    block, most = max(levels, key=lambda one: one[1]["value"])
+    text = (
+        f"Without a defense, {count(most)} answers are target-positive under "
+        f"{_attack(block.cells[0], bool(block.shown))}"
+    )
+    if len(levels) > 1:
+        text += f", the most of {_number(levels)} (from {_span([one[1] for one in levels])})"
+    return (
+        f"{text}; there are no answers on clean retrieval, so that what the attack adds is not "
+        "known"
+    )
+
+
+def _number(levels: Sequence[tuple[Any, ...]]) -> str:
+    shown = {block.shown for block, *_ in levels}
+    if len(shown) > 1:
+        return f"{len(levels)} pairs of setting and attack"
+    return plural(len(levels), "attack")
+
+
+def _span(rates: Sequence[Mapping[str, Any]]) -> str:
+    low, high = (pick(rates, key=lambda rate: rate["value"]) for pick in (min, max))
+    return f"{count(low)} to {count(high)}"
 
 
 def _clean_change(cell: Cell) -> str:
@@ -187,8 +279,13 @@ def _change(rates: Mapping[str, Any]) -> str:
     return f"{count(rates['p0'])} -> {count(rates['p1'])}"
 
 
-def _attack(cell: Cell) -> str:
-    return f"{visible(cell['attack'])} at p = {cell['budget']}"
+def _attack(cell: Cell, several: bool) -> str:
+    where = f" on {visible(cell['setting'])}" if several else ""
+    return f"{visible(cell['attack'])} at p = {cell['budget']}{where}"
+
+
+def _where(cell: Cell, several: bool) -> str:
+    return place(cell["attack"], cell["budget"], cell["setting"] if several else "")
 
 
 def _reservations(cell: Cell) -> str:

@@ -1,8 +1,9 @@
 """The tables of a report as plain strings, the same for the terminal, Markdown and HTML.
 
-A block is one (rule, attack, budget): the undefended system and every defense beside it.
-P, J, N, H, Gamma and the level that remains (r_p1) always stand in one table, because each
-of them alone misleads.
+A block is one (rule, setting, attack, budget): the undefended system and every defense beside
+it. P, J, N, H, Gamma and the level that remains (r_p1) always stand in one table, because each
+of them alone misleads. Where a comparison is not estimable, the rates of the conditions that
+are there stand in its place.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from ragassay.report.text import (
     NOT_ESTIMABLE,
     bracket,
     count,
-    decimal,
+    label_share,
     p_value,
     place,
     plural,
     points,
-    ratio,
     share,
     visible,
 )
@@ -31,6 +31,7 @@ REASONS = {
     "missing": "not run",
     "failed": "failed",
     "not_scored": "not scored",
+    "uncertain": "uncertain",
     "not_applicable": "rule does not apply",
 }
 TRANSITIONS = {
@@ -38,6 +39,12 @@ TRANSITIONS = {
     "attack_with_defense": "Attack, with defense (c1 -> p1)",
     "defense_on_clean": "Defense, clean (c0 -> c1)",
     "defense_on_poisoned": "Defense, poisoned (p0 -> p1)",
+}
+CONDITION_NAMES = {
+    "c0": "clean, no defense",
+    "c1": "clean, with defense",
+    "p0": "poisoned, no defense",
+    "p1": "poisoned, with defense",
 }
 
 Cell = Mapping[str, Any]
@@ -56,9 +63,14 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One (rule, attack, budget): the undefended cell, if there is one, and the defended."""
+    """One (rule, setting, attack, budget): the undefended cell, if there is one, and the defended.
+
+    ``shown`` is the setting where the run has several, else empty.
+    """
 
     scorer: str
+    setting: str
+    shown: str
     attack: str
     budget: int
     undefended: Cell | None
@@ -66,8 +78,8 @@ class Block:
 
     @property
     def title(self) -> str:
-        """Attack and budget, in words."""
-        return place(self.attack, self.budget)
+        """Setting (of several), attack and budget, in words."""
+        return place(self.attack, self.budget, self.shown)
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -81,41 +93,73 @@ class Block:
         rate: Mapping[str, Any] = self.undefended["rates"][condition]
         return rate
 
+    def label(self, condition: str) -> Mapping[str, Any] | None:
+        """Return the label counts of ``c0`` or ``p0`` by itself; None where it is absent."""
+        for cell in self.cells:
+            if condition not in cell["absent"]:
+                label: Mapping[str, Any] = cell["labels"][condition]
+                return label
+        return None
+
+
+def several(summary: Mapping[str, Any]) -> bool:
+    """Whether a run has more than one setting, so that headings name it."""
+    return len(summary["settings"]) > 1
+
 
 def blocks(summary: Mapping[str, Any], scorer: str | None = None) -> list[Block]:
-    """Split the cells of one rule (default: the headline rule) by attack and budget."""
+    """Split the cells of one rule (default: the headline rule) by setting, attack and budget."""
     scorer = scorer or summary["headline"]
-    groups: dict[tuple[str, int], list[Cell]] = {}
+    groups: dict[tuple[str, str, int], list[Cell]] = {}
     for cell in summary["cells"]:
         if cell["scorer"] == scorer:
-            groups.setdefault((cell["attack"], cell["budget"]), []).append(cell)
+            at = (cell["setting"], cell["attack"], cell["budget"])
+            groups.setdefault(at, []).append(cell)
     return [
         Block(
             scorer=scorer,
+            setting=setting,
+            shown=setting if several(summary) else "",
             attack=attack,
             budget=budget,
             undefended=next((c for c in cells if c["defense"] == UNDEFENDED), None),
             defended=tuple(c for c in cells if c["defense"] != UNDEFENDED),
         )
-        for (attack, budget), cells in groups.items()
+        for (setting, attack, budget), cells in groups.items()
     ]
 
 
 def undefended_line(block: Block) -> str:
     """Say how the undefended system does, clean and poisoned."""
     clean, poisoned = block.rate("c0"), block.rate("p0")
-    return (
-        f"Undefended, target-positive: clean {share(clean, interval=clean is not None)}, "
-        f"poisoned {share(poisoned, interval=poisoned is not None)}."
-    )
+    if clean and poisoned:
+        text = (
+            f"Undefended, target-positive: clean {share(clean, interval=True)}, "
+            f"poisoned {share(poisoned, interval=True)}."
+        )
+        undecided = [
+            f"{word} {label['uncertain']['count']} of {label['uncertain']['n']} answers"
+            for word, condition in (("clean", "c0"), ("poisoned", "p0"))
+            if (label := block.label(condition)) and label["uncertain"]["count"]
+        ]
+        return text + (f" Uncertain, so left out: {', '.join(undecided)}." if undecided else "")
+    told = [
+        f"{word} {label_share(label) if (label := block.label(condition)) else 'not run'}"
+        for word, condition in (("clean", "c0"), ("poisoned", "p0"))
+    ]
+    return f"Undefended, target-positive: {', '.join(told)}."
 
 
 def effects(block: Block) -> Grid:
     """P, J, N, H, Gamma and the level before and after, one row for each defense."""
+    undecided = _undecided(block, ("p0", "p1"))
     rows = []
     for cell in block.defended:
+        uncertain = [", ".join(_uncertain(cell, c) for c in ("p0", "p1"))] if undecided else []
         if not cell["estimable"]:
-            rows.append((visible(cell["defense"]), "0", *[NOT_ESTIMABLE] * 8))
+            before, after = (cell["labels"][c]["positive"] for c in ("p0", "p1"))
+            level = f"{count(before)} -> {share(after)}" if before["n"] or after["n"] else ""
+            rows.append((name(cell), "0", level or NOT_ESTIMABLE, *uncertain, *[NOT_ESTIMABLE] * 7))
             continue
         rates, effect = cell["rates"], cell["effects"]
         rows.append(
@@ -123,6 +167,7 @@ def effects(block: Block) -> Grid:
                 visible(cell["defense"]),
                 f"{cell['n']} in {plural(cell['groups'], 'group')}",
                 f"{count(rates['p0'])} -> {share(rates['p1'])}",
+                *uncertain,
                 *(f"{effect[e]['count']}/{cell['n']} {bracket(effect[e])}" for e in ("P", "J")),
                 *(f"{points(effect[e])} {bracket(effect[e])}" for e in ("N", "H", "Gamma")),
                 p_value(cell["mcnemar"]["poisoned"]["p_value"]),
@@ -132,13 +177,14 @@ def effects(block: Block) -> Grid:
     return Grid(
         title=block.title,
         columns=(
-            "Defense", "n", "Target-positive, poisoned: before -> after", "P prevented",
+            "Defense", "n", "Target-positive, poisoned: before -> after",
+            *(["Uncertain, poisoned: before, after"] if undecided else []), "P prevented",
             "J introduced", "N, pp", "H, pp", "Gamma, pp", "McNemar p, poisoned",
             "McNemar p, clean",
         ),
         rows=tuple(rows),
         keys=tuple(cell["defense"] for cell in block.defended),
-        notes=tuple(_dropped_notes(block)),
+        notes=tuple(_notes(block)),
     )  # fmt: skip
 
 
@@ -146,15 +192,13 @@ def conditions(block: Block) -> Grid:
     """Target-positive, correct and abstained, clean and poisoned, one row for each system."""
     rows = []
     for cell in block.cells:
-        clean, poisoned = _pair(cell)
-        row = [_name(cell)]
-        for what in ("rates", "correct", "abstained"):
-            for condition in (clean, poisoned):
-                rate = cell[what][condition] if what in cell else None
-                row.append(share(rate, interval=bool(rate and rate["n"])))
+        pair = pair_of(cell)
+        row = [name(cell), *(_target_rate(cell, condition) for condition in pair)]
+        for what in ("correct", "abstained"):
+            row += [rate_and_uncertain(cell[what][condition]) for condition in pair]
         both = cell.get("hits_while_abstaining")
         row.append(
-            ", ".join(f"{both[c]}/{cell['rates'][c]['count']}" for c in (clean, poisoned))
+            ", ".join(f"{both[c]}/{cell['rates'][c]['count']}" for c in pair)
             if both else NOT_ESTIMABLE
         )  # fmt: skip
         rows.append(tuple(row))
@@ -167,6 +211,7 @@ def conditions(block: Block) -> Grid:
         ),
         rows=tuple(rows),
         keys=tuple(cell["defense"] for cell in block.cells),
+        notes=tuple(note for note in (absent_text(cell) for cell in block.cells[:1]) if note),
     )  # fmt: skip
 
 
@@ -195,100 +240,6 @@ def transitions(block: Block) -> Grid:
     )
 
 
-def composition(block: Block, *, has_qrels: bool) -> Grid:
-    """What stood in the contexts, and what the defense let through (means per context)."""
-    rows = []
-    for cell in block.cells:
-        clean, poisoned = _pair(cell)
-        context = cell["context"]
-        rows.append(
-            (
-                _name(cell),
-                _through(context[poisoned], "own", 2),
-                _through(context[poisoned], "foreign", 2),
-                _through(context[poisoned], "passages", 2),
-                _support(context[poisoned], has_qrels),
-                _through(context[clean], "passages", 2),
-                _support(context[clean], has_qrels),
-                f"{context[clean]['n']}, {context[poisoned]['n']}",
-            )
-        )
-    return Grid(
-        title=block.title,
-        columns=(
-            "Defense", "Poisoned: own poison", "Poisoned: foreign poison", "Poisoned: passages",
-            "Poisoned: contexts with support", "Clean: passages", "Clean: contexts with support",
-            "Contexts: clean, poisoned",
-        ),
-        rows=tuple(rows),
-        keys=tuple(cell["defense"] for cell in block.cells),
-        notes=(_any_poison(block),),
-    )  # fmt: skip
-
-
-def cost(block: Block) -> Grid:
-    """Model calls, tokens and embedded texts per query, and the calls beside the undefended."""
-    rows = []
-    reference = block.undefended["cost"] if block.undefended else None
-    for cell in block.cells:
-        clean, poisoned = _pair(cell)
-        row = [_name(cell)]
-        for condition, base in ((clean, "c0"), (poisoned, "p0")):
-            calls = cell["cost"][condition]["model_calls"]
-            times = ratio(calls, reference[base]["model_calls"] if reference else None)
-            row.append(f"{decimal(calls)} ({times})" if calls is not None else NOT_ESTIMABLE)
-        for what in ("input_tokens", "output_tokens", "encoded_texts"):
-            row.append(", ".join(decimal(cell["cost"][c][what]) for c in (clean, poisoned)))
-        row.append(", ".join(str(cell["context"][c]["n"]) for c in (clean, poisoned)))
-        rows.append(tuple(row))
-    return Grid(
-        title=block.title,
-        columns=(
-            "Defense", "Model calls, clean (x undefended)", "Model calls, poisoned (x undefended)",
-            "Input tokens: clean, poisoned", "Output tokens: clean, poisoned",
-            "Embedded texts: clean, poisoned", "Queries: clean, poisoned",
-        ),
-        rows=tuple(rows),
-        keys=tuple(cell["defense"] for cell in block.cells),
-    )  # fmt: skip
-
-
-def dropped(summary: Mapping[str, Any]) -> Grid:
-    """Queries left out of the figures, by cell and reason; only cells that lost some."""
-    rows = []
-    for cell in summary["cells"]:
-        lost = cell["dropped"]
-        if sum(lost.values()):
-            rows.append(
-                (
-                    visible(cell["scorer"]),
-                    place(cell["attack"], cell["budget"]),
-                    _name(cell),
-                    f"{sum(lost.values())}/{cell['n'] + sum(lost.values())}",
-                    *(str(lost[reason]) for reason in REASONS),
-                )
-            )
-    return Grid(
-        title="Dropped queries",
-        columns=(
-            "Rule", "Attack", "Defense", "Dropped",
-            *(reason.capitalize() for reason in REASONS.values()),
-        ),
-        rows=tuple(rows),
-    )  # fmt: skip
-
-
-def errors(summary: Mapping[str, Any]) -> Grid:
-    """The distinct errors of failed trials."""
-    return Grid(
-        title="Errors of failed trials",
-        columns=("Trials", "Error"),
-        rows=tuple(
-            (str(item["trials"]), visible(item["error"], limit=400)) for item in summary["errors"]
-        ),
-    )
-
-
 def dropped_text(cell: Cell) -> str:
     """Why queries of a cell were dropped: ``3 of 100 queries (failed 2, not scored 1)``."""
     lost = {REASONS[reason]: n for reason, n in cell["dropped"].items() if n}
@@ -297,40 +248,62 @@ def dropped_text(cell: Cell) -> str:
     return f"{total} of {plural(cell['n'] + total, 'query')} ({reasons})" if total else ""
 
 
-def _dropped_notes(block: Block) -> Iterator[str]:
+def absent_text(cell: Cell) -> str:
+    """Say which conditions a cell lacks altogether, and what follows; empty where none."""
+    if not cell["absent"]:
+        return ""
+    names = dict.fromkeys(
+        CONDITION_NAMES[c] if cell["defense"] != UNDEFENDED else CONDITION_NAMES[c[0] + "0"]
+        for c in cell["absent"]
+    )
+    return (
+        f"The run has no answers for: {'; '.join(names)}. Effects are not estimable; the rates "
+        "are those of each condition by itself."
+    )
+
+
+def rate_and_uncertain(rate: Mapping[str, Any]) -> str:
+    """A rate with its interval, and how many of its answers are undecided."""
+    text = share(rate, interval=bool(rate["n"]))
+    return text + (f", {rate['uncertain']} uncertain" if rate["uncertain"] else "")
+
+
+def _target_rate(cell: Cell, condition: str) -> str:
+    """The rate over the complete queries, or over what the condition has by itself."""
+    label = cell["labels"][condition]
+    if not cell["estimable"]:
+        return label_share(label)
+    uncertain = label["uncertain"]["count"]
+    text = share(cell["rates"][condition], interval=True)
+    return text + (f", {uncertain} uncertain of {label['uncertain']['n']}" if uncertain else "")
+
+
+def _undecided(block: Block, conditions: tuple[str, ...]) -> bool:
+    return any(
+        cell["labels"][c]["uncertain"]["count"] for cell in block.defended for c in conditions
+    )
+
+
+def _uncertain(cell: Cell, condition: str) -> str:
+    return count(cell["labels"][condition]["uncertain"])
+
+
+def _notes(block: Block) -> Iterator[str]:
     for cell in block.cells:
+        absent = absent_text(cell)
+        if absent:
+            yield f"{name(cell)}: {absent[0].lower()}{absent[1:]}"
+            continue
         text = dropped_text(cell)
         if text:
-            yield f"Dropped for {_name(cell)}: {text}."
+            yield f"Dropped for {name(cell)}: {text}."
 
 
-def _pair(cell: Cell) -> tuple[str, str]:
+def pair_of(cell: Cell) -> tuple[str, str]:
+    """The clean and the poisoned condition in which a system answered."""
     return ("c0", "p0") if cell["defense"] == UNDEFENDED else ("c1", "p1")
 
 
-def _name(cell: Cell) -> str:
+def name(cell: Cell) -> str:
+    """The system of a cell, in words."""
     return NO_DEFENSE if cell["defense"] == UNDEFENDED else visible(cell["defense"])
-
-
-def _through(context: Mapping[str, Any], what: str, digits: int) -> str:
-    found, kept = context["retrieved"][what], context["kept"][what]
-    return NOT_ESTIMABLE if found is None else f"{found:.{digits}f} -> {kept:.{digits}f}"
-
-
-def _support(context: Mapping[str, Any], has_qrels: bool) -> str:
-    n = context["n"]
-    if not has_qrels:
-        return "not known"
-    if not n:
-        return NOT_ESTIMABLE
-    found, kept = (
-        round(context[f"support_{stage}"]["contexts_with"] * n) for stage in ("retrieved", "kept")
-    )
-    return f"{found}/{n} -> {kept}/{n}"
-
-
-def _any_poison(block: Block) -> str:
-    if block.undefended is None:
-        return ""
-    rate = block.undefended["context"]["p0"]["any_poison"]
-    return f"Poisoned contexts with any poison: {share(rate, interval=bool(rate['n']))}."

@@ -1,6 +1,6 @@
 """Charts as inline SVG: transitions, effects with intervals, and rates in the four conditions.
 
-Every chart is one panel for one (rule, attack, budget); the panels of a report share their
+Every chart is one panel for one (rule, setting, attack, budget); the panels of a report share their
 axes. Colors are from the Okabe-Ito palette, and form or hatching says the same again.
 """
 
@@ -33,12 +33,14 @@ from ragassay.report.sheet import (
 from ragassay.report.text import bracket, count, points, share, visible
 
 _MAX_NAME = 30
+MAX_PANELS = 24  # of all rules together; further blocks have their tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
     """The three charts of one block; an empty string where there is nothing to draw."""
 
+    anchor: tuple[str, str, int]  # setting, attack, budget
     title: str
     subtitle: str
     transitions: str
@@ -47,7 +49,7 @@ class Panel:
 
 
 def panels(summary: Mapping[str, Any], scorer: str) -> list[Panel]:
-    """Draw the charts of one rule, on axes shared by all rules, attacks and budgets.
+    """Draw the charts of one rule, on axes shared by all rules, settings, attacks and budgets.
 
     Parameters
     ----------
@@ -59,12 +61,14 @@ def panels(summary: Mapping[str, Any], scorer: str) -> list[Panel]:
     Returns
     -------
     list of Panel
-        One for each attack and budget, in the order of the summary.
+        In the order of the summary; one for each block with a defense, at most :func:`room`.
+        Where there are more, those at the largest budgets.
     """
     every = [b for name in summary["scorers"] for b in grids.blocks(summary, name)]
     top, span = _top_level(every), _effect_span(every)
     return [
         Panel(
+            anchor=(block.setting, block.attack, block.budget),
             title=block.title,
             subtitle=(
                 f"undefended: {share(block.rate('p0'))} poisoned, {share(block.rate('c0'))} clean"
@@ -73,8 +77,22 @@ def panels(summary: Mapping[str, Any], scorer: str) -> list[Panel]:
             effects=effect_chart(block, span),
             rates=rates_chart(block),
         )
-        for block in grids.blocks(summary, scorer)
+        for block in drawn(summary, scorer)
     ]
+
+
+def room(summary: Mapping[str, Any]) -> int:
+    """How many blocks of one rule are drawn: all rules together share :data:`MAX_PANELS`."""
+    return max(2, MAX_PANELS // len(summary["scorers"]))
+
+
+def drawn(summary: Mapping[str, Any], scorer: str) -> list[Block]:
+    """The blocks of a rule that get charts: those with a defense, the largest budgets first."""
+    found = [b for b in grids.blocks(summary, scorer) if b.defended or b.rate("p0")]
+    if not summary["defenses"] and len(found) > 1:
+        return []  # the overview draws them all
+    first = sorted(range(len(found)), key=lambda i: (-found[i].budget, i))[: room(summary)]
+    return [found[i] for i in sorted(first)]
 
 
 # ---------------------------------------------------------------------------------- the charts

@@ -1,15 +1,18 @@
-"""The data of the record browser: every query under every defense, attack and budget.
+"""The data of the record browser: queries under every setting, attack, budget and defense.
 
-Texts stand once and are referred to by number. Labels, transition classes and matched spans
-are made here, not in the browser, so that they are the analysis' own and can be tested.
+A record is one comparison of one query: its answers, clean and poisoned, without and with a
+defense. Texts stand once and are referred to by number. Labels, transition classes and matched
+spans are made here, not in the browser, so that they are the analysis' own and can be tested.
 
-A text is cut at 20,000 characters; where all texts of a kind together would make the page
-too large, the longest are cut further, to a common length. Every cut is said.
+A page holds so many trials: where there are more, records in which a label flips or in which
+the rules disagree come first, then uncertain ones, evenly over all comparisons. A text is cut
+at 20,000 characters; where all texts of a kind together would make the page too large, the
+longest are cut further, to a common length. All that is left out is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -17,16 +20,26 @@ from typing import Any
 from ragassay import canon
 from ragassay.report.grids import UNDEFENDED
 from ragassay.store import RunFolder
-from ragassay.types import ContextEntry, Query, ScoreRecord, Target, TrialRecord
+from ragassay.types import ContextEntry, ScoreRecord, TrialRecord
 
 MAX_TEXT = 20_000
-MIN_TEXT = 200
+MIN_TEXT = 80
+MAX_TRIALS = 8_000
 PAGE_BUDGET = {"passages": 2_500_000, "answers": 1_500_000, "traces": 1_000_000}
+COMPARED = (
+    ("P", "prevented"), ("J", "introduced"), ("+", "stays positive"), ("-", "stays negative"),
+    ("h", "harmed on clean"), ("d", "rules disagree"), ("x", "dropped (a label is missing)"),
+)  # fmt: skip
+ATTACKED = (
+    ("I", "induced by the attack"), ("R", "positive on clean only"), ("+", "positive"),
+    ("-", "negative"), ("d", "rules disagree"), ("x", "a label is missing"),
+)  # fmt: skip
 _ORIGINS = {"corpus": "c", "own": "o", "foreign": "f"}
 _SPANS = {"wanted": 0, "reference": 1, "abstention": 2}
 _OTHER_SPAN = 3
 
-Places = Mapping[tuple[str, str, int, str], TrialRecord]
+Place = tuple[str, str, str, int, str]  # query, setting, attack, budget, defense
+Places = Mapping[Place, TrialRecord]
 Scores = Mapping[tuple[str, str], ScoreRecord]
 
 
@@ -43,39 +56,61 @@ def browser_data(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any
     Returns
     -------
     dict
-        Plain JSON values: ``rules``, ``defenses``, ``cells`` ([attack, budget]), ``queries``
-        ([id, group, question, references, wanted]), ``passages`` ([id, title, text, query it
-        was written for]), ``answers`` and ``traces`` (texts), ``contexts`` (lists of
-        [passage, score, origin, gold]), ``trials``, ``at`` (for each query the trials of its
-        clean and its poisoned places, by defense), ``classes`` and ``harmed`` (by rule, cell
-        and defense a string with a letter for each query). A text is a string, or [start of
-        the text, full length] where it was cut.
+        Plain JSON values: ``rules``, ``defenses``, ``settings``, ``pairs`` ([attack, budget]),
+        ``cells`` ([setting, pair] by number), ``names`` ([letter, name] of the classes),
+        ``records`` ([query, cell, defense, trials of c0, c1, p0 and p1, classes, harmed,
+        disagree], the last three strings with a letter for each rule, but one for all in
+        ``disagree``), ``total`` (records before the bound), ``queries`` ([id, group, question,
+        references, wanted]), ``passages`` ([id, title, text, query it was written for]),
+        ``answers`` and ``traces`` (texts), ``contexts`` (lists of [passage, score, origin,
+        gold]) and ``trials``. A text is a string, or [start of the text, full length] where it
+        was cut.
     """
-    places = {
-        (t.spec.query_id, t.spec.attack, t.spec.budget, t.spec.defense_label): t
-        for t in folder.trials().values()
-    }
-    scores, queries = folder.scores(), folder.queries()
     rules = sorted(summary["scorers"], key=lambda rule: rule != summary["headline"])
-    cells = sorted({(cell["attack"], cell["budget"]) for cell in summary["cells"]})
     defenses = [UNDEFENDED, *summary["defenses"]]
+    places = {
+        (
+            t.spec.query_id, t.spec.setting, t.spec.attack, t.spec.budget, t.spec.defense_label,
+        ): t
+        for t in folder.trials().values()
+    }  # fmt: skip
+    scores, queries = folder.scores(), folder.queries()
+    settings = list(summary["settings"])
+    spots = list(dict.fromkeys((c["setting"], c["attack"], c["budget"]) for c in summary["cells"]))
+    pairs = list(dict.fromkeys((attack, budget) for _, attack, budget in spots))
+    clean_absent = {
+        (c["setting"], c["attack"], c["budget"]) for c in summary["cells"] if "c0" in c["absent"]
+    }
+    finder = _Finder(rules, defenses, places, scores, clean_absent)
+    found = list(finder.records(list(queries), spots))
+    listed = _bounded_records(found)
     table = _Tables(rules=rules, scores=scores)
-    at = [
-        {
-            "c": [table.trial(places.get((query_id, "", 0, d))) for d in defenses],
-            "p": [[table.trial(places.get((query_id, *cell, d))) for d in defenses]
-                  for cell in cells],
-        }
-        for query_id in queries
-    ]  # fmt: skip
-    classes, harmed = _all_classes(rules, cells, defenses, queries, places, scores)
+    number: dict[str, int] = {}
+    records = [
+        [
+            number.setdefault(one.query_id, len(number)),
+            one.cell,
+            one.defense,
+            *(table.trial(trial) for trial in one.trials),
+            one.classes,
+            one.harmed,
+            int(one.disagree),
+        ]
+        for one in listed
+    ]
     return {
         "rules": rules,
         "defenses": defenses,
-        "cells": [list(cell) for cell in cells],
+        "settings": settings,
+        "pairs": [list(pair) for pair in pairs],
+        "cells": [[settings.index(s), pairs.index((a, b))] for s, a, b in spots],
+        "names": [list(name) for name in (COMPARED if len(defenses) > 1 else ATTACKED)],
+        "records": records,
+        "total": len(found),
         "queries": [
-            [query.id, query.group, query.text, list(target.references), list(target.wanted)]
-            for query, target in queries.values()
+            [query.id, query.group, query.text[:MAX_TEXT], list(target.references),
+             list(target.wanted)]
+            for query, target in (queries[query_id] for query_id in number)
         ],
         "passages": _passages(folder, list(table.passages)),
         "answers": _bounded(list(table.answers), PAGE_BUDGET["answers"]),
@@ -85,10 +120,100 @@ def browser_data(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any
             for context in table.contexts
         ],
         "trials": table.trials,
-        "at": at,
-        "classes": classes,
-        "harmed": harmed,
-    }
+    }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------- the records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """One query of one comparison; ``urgent`` is 0 for flips and disagreements, then 1, 2."""
+
+    query_id: str
+    cell: int
+    defense: int
+    trials: tuple[TrialRecord | None, ...]
+    classes: str
+    harmed: str
+    disagree: bool
+    urgent: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    rules: Sequence[str]
+    defenses: Sequence[str]
+    places: Places
+    scores: Scores
+    clean_absent: set[tuple[str, str, int]]
+
+    def records(
+        self, queries: Sequence[str], spots: Sequence[tuple[str, str, int]]
+    ) -> Iterator[_Record]:
+        """All records that have a trial, by cell, defense and query."""
+        start = 1 if len(self.defenses) > 1 else 0
+        for cell, spot in enumerate(spots):
+            for defense in range(start, len(self.defenses)):
+                for query_id in queries:
+                    record = self._record(query_id, cell, spot, defense)
+                    if record is not None:
+                        yield record
+
+    def _record(
+        self, query_id: str, cell: int, spot: tuple[str, str, int], defense: int
+    ) -> _Record | None:
+        setting, attack, budget = spot
+        systems = (UNDEFENDED, self.defenses[defense])
+        clean = [self.places.get((query_id, setting, "", 0, who)) for who in systems]
+        poisoned = [
+            self.places.get((query_id, setting, attack, budget, who)) if budget else None
+            for who in systems
+        ]
+        trials = (*clean, *poisoned)
+        if all(trial is None for trial in trials):
+            return None
+        labels = [
+            [self._label(trial, rule) for trial in trials] for rule in self.rules
+        ]  # fmt: skip
+        if defense:
+            classes = "".join(map(transition_class, labels))
+            harmed = "".join(map(_harm, labels))
+        else:
+            bare = spot in self.clean_absent
+            classes = "".join(attack_class(four[0], four[2], clean_absent=bare) for four in labels)
+            harmed = "0" * len(labels)
+        disagree = any(len({True, False} & set(column)) > 1 for column in zip(*labels, strict=True))
+        flips = disagree or "1" in harmed or bool(set(classes) & set("PJIR"))
+        return _Record(
+            query_id=query_id, cell=cell, defense=defense, trials=trials, classes=classes,
+            harmed=harmed, disagree=disagree,
+            urgent=0 if flips else 1 if any(None in four for four in labels) else 2,
+        )  # fmt: skip
+
+    def _label(self, trial: TrialRecord | None, rule: str) -> bool | None:
+        score = None if trial is None else self.scores.get((trial.key, rule))
+        return None if score is None else score.target_positive
+
+
+def _bounded_records(found: Sequence[_Record]) -> list[_Record]:
+    """As many records as a page holds, urgent ones first and evenly over the comparisons."""
+    seen: dict[tuple[int, int, int], int] = {}
+    turns = []
+    for one in found:
+        comparison = (one.urgent, one.cell, one.defense)
+        turns.append(seen.get(comparison, 0))
+        seen[comparison] = turns[-1] + 1
+    order = sorted(range(len(found)), key=lambda i: (found[i].urgent, turns[i], i))
+    trials: set[str] = set()
+    kept = []
+    for i in order:
+        keys = {trial.key for trial in found[i].trials if trial is not None}
+        if len(trials) + len(keys - trials) > MAX_TRIALS:
+            break
+        trials |= keys
+        kept.append(i)
+    return [found[i] for i in sorted(kept)]
 
 
 def transition_class(labels: Sequence[bool | None]) -> str:
@@ -104,6 +229,22 @@ def transition_class(labels: Sequence[bool | None]) -> str:
         return "x"
     before, after = labels[2], labels[3]
     return {(True, False): "P", (False, True): "J", (True, True): "+"}.get((before, after), "-")  # type: ignore[arg-type]
+
+
+def attack_class(clean: bool | None, poisoned: bool | None, *, clean_absent: bool = False) -> str:
+    """Classify the undefended labels of a query, clean and under attack.
+
+    Returns
+    -------
+    str
+        ``I`` induced, ``R`` positive on clean retrieval only, ``+`` positive (in both, where
+        the run has clean answers), ``-`` negative, ``x`` a label is missing.
+    """
+    if poisoned is None or (clean is None and not clean_absent):
+        return "x"
+    if clean_absent or clean == poisoned:
+        return "+" if poisoned else "-"
+    return "I" if poisoned else "R"
 
 
 def fair_limit(lengths: Sequence[int], budget: int, *, most: int = MAX_TEXT) -> int:
@@ -140,14 +281,20 @@ class _Tables:
     traces: dict[str, int] = field(default_factory=dict)
     contexts: dict[tuple[tuple[Any, ...], ...], int] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
 
     def trial(self, record: TrialRecord | None) -> int | None:
-        """Add a trial; ``None`` where it was not run."""
+        """Number a trial; ``None`` where it was not run."""
         if record is None:
             return None
+        if record.key not in self.numbers:
+            self.numbers[record.key] = len(self.trials)
+            self.trials.append(self._item(record))
+        return self.numbers[record.key]
+
+    def _item(self, record: TrialRecord) -> dict[str, Any]:
         if record.status == "failed":
-            self.trials.append({"e": record.error[:MAX_TEXT]})
-            return len(self.trials) - 1
+            return {"e": record.error[:MAX_TEXT]}
         answer = record.answer or ""
         item: dict[str, Any] = {
             "x": self._context(record.context),
@@ -157,6 +304,9 @@ class _Tables:
             "s": [_spans(self.scores.get((record.key, rule)), answer) for rule in self.rules],
             "n": record.usage.model_calls,
         }
+        stances = [self._stance(record, rule) for rule in self.rules]
+        if any(stances):
+            item["st"] = stances
         if record.declined:
             item["d"] = 1
         if record.suspicion:
@@ -165,8 +315,11 @@ class _Tables:
                 item["uc"] = _short(record.suspicion["context"])
         if record.trace:
             item["t"] = self.traces.setdefault(canon.dumps(record.trace), len(self.traces))
-        self.trials.append(item)
-        return len(self.trials) - 1
+        return item
+
+    def _stance(self, record: TrialRecord, rule: str) -> str:
+        score = self.scores.get((record.key, rule))
+        return "" if score is None else score.stance
 
     def _context(self, entries: Sequence[ContextEntry]) -> int:
         for entry in entries:
@@ -242,51 +395,6 @@ def _passages(folder: RunFolder, ids: Sequence[str]) -> list[list[Any]]:
 def _bounded(texts: Sequence[str], budget: int) -> list[Any]:
     limit = fair_limit([len(text) for text in texts], budget)
     return [text if len(text) <= limit else [text[:limit], len(text)] for text in texts]
-
-
-# --------------------------------------------------------------------------------- the classes
-
-
-def _all_classes(
-    rules: Sequence[str],
-    cells: Sequence[tuple[str, int]],
-    defenses: Sequence[str],
-    queries: Mapping[str, tuple[Query, Target]],
-    places: Places,
-    scores: Scores,
-) -> tuple[list[list[list[str]]], list[list[list[str]]]]:
-    """Letters for each rule, cell and defense: the class, and whether clean was harmed."""
-    classes: list[list[list[str]]] = []
-    harmed: list[list[list[str]]] = []
-    for rule in rules:
-        labels = {
-            place: score.target_positive
-            for place, trial in places.items()
-            if (score := scores.get((trial.key, rule))) is not None
-        }
-        classes.append([])
-        harmed.append([])
-        for cell in cells:
-            four = [
-                [_four(labels, query_id, cell, defense) for query_id in queries]
-                for defense in defenses
-            ]
-            classes[-1].append(["".join(map(transition_class, row)) for row in four])
-            harmed[-1].append(["".join(map(_harm, row)) for row in four])
-    return classes, harmed
-
-
-def _four(
-    labels: Mapping[tuple[str, str, int, str], bool | None],
-    query_id: str,
-    cell: tuple[str, int],
-    defense: str,
-) -> list[bool | None]:
-    return [
-        labels.get((query_id, *where, system))
-        for where in (("", 0), cell)
-        for system in (UNDEFENDED, defense)
-    ]
 
 
 def _harm(labels: Sequence[bool | None]) -> str:

@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,19 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragassay.report import grids, tables
+from ragassay.report import comparison, composition, grids, leaders, losses, overview, plots
 from ragassay.report.finding import best, finding, finding_detail
-from ragassay.report.grids import Grid
-from ragassay.report.plots import panels
+from ragassay.report.grids import Block, Grid
+from ragassay.report.markdown import flat, markdown
+from ragassay.report.prose import DEFINITIONS, NOTES, intervals_note, trials_line, what_was_run
 from ragassay.report.records import browser_data
+from ragassay.report.slopes import slope_chart
 from ragassay.report.text import visible
 from ragassay.store import RunFolder
 from ragassay.types import PoisonSet
 
+MAX_OPEN = 6  # blocks; more of them are folded
+MAX_SLOPES = 6
 # Markup characters, and what hides or reorders text in an editor; all below U+10000.
 _ESCAPED = re.compile(
     "[<>&\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e"
@@ -38,12 +42,12 @@ _ESCAPED = re.compile(
 _FOLDER = "templates"
 
 
-def write_reports(folder: Path) -> dict[str, Path]:
+def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
     """Write report.md and report.html into a run folder.
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or RunFolder
         A run folder that holds summary.json and resolved.json.
 
     Returns
@@ -56,10 +60,10 @@ def write_reports(folder: Path) -> dict[str, Path]:
     StoreError
         A file of the run is missing or damaged, or a report cannot be written.
     """
-    store = RunFolder(Path(folder))
+    store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     summary, resolved = store.read_json("summary.json"), store.read_json("resolved.json")
     environment = _optional(store, "environment.json")
-    store.write_text("report.md", tables.markdown(summary, resolved, environment))
+    store.write_text("report.md", markdown(summary, resolved, environment))
     store.write_text("report.html", html(store, summary, resolved, environment))
     return {"md": store.path / "report.md", "html": store.path / "report.html"}
 
@@ -76,7 +80,10 @@ def html(
     names = sorted(summary["scorers"], key=lambda rule: rule != summary["headline"])
     lead = best(summary)
     data = browser_data(store, summary)
-    data["lead"] = [lead["defense"], lead["attack"], lead["budget"]] if lead else ["", "", 0]
+    data["lead"] = (
+        [lead["defense"], lead["attack"], lead["budget"], lead["setting"]]
+        if lead else ["", "", 0, ""]
+    )  # fmt: skip
     jinja = Environment(
         loader=PackageLoader("ragassay.report", _FOLDER), autoescape=True,
         undefined=StrictUndefined, trim_blocks=True,
@@ -94,18 +101,29 @@ def html(
         name=visible(summary["name"]),
         finding=finding(summary),
         detail=finding_detail(summary),
-        what=tables.what_was_run(summary, resolved),
+        what=what_was_run(summary, resolved),
         warnings=[visible(warning, limit=600) for warning in summary["warnings"]],
-        trials=tables.trials_line(summary),
+        trials=trials_line(summary),
         compared=bool(summary["defenses"]),
         complete=trials["done"] == trials["planned"],
-        dropped=grids.dropped(summary),
-        errors=grids.errors(summary),
+        dropped=losses.dropped(summary),
+        absent=losses.absent(summary),
+        errors=losses.errors(summary),
         rules=[_rule(summary, name) for name in names],
-        intervals=tables.intervals_note(summary),
-        notes=tables.NOTES,
+        overview=overview.wanted(summary),
+        overview_note=overview.NOTE,
+        max_open=MAX_OPEN,
+        merged=_merged(summary),
+        blocks=len(grids.blocks(summary)),
+        context=any(map(composition.contexts_known, grids.blocks(summary))),
+        cost=any(map(composition.cost_known, grids.blocks(summary))),
+        labels=_labels(summary),
+        listed=len(data["records"]),
+        total=data["total"],
+        intervals=intervals_note(summary),
+        notes=NOTES,
         attacks=attack_costs(store.poison()),
-        definitions=tables.DEFINITIONS,
+        definitions=DEFINITIONS,
         settings=_settings("Settings", resolved),
         versions=_settings("Versions", environment),
     )
@@ -130,8 +148,10 @@ def typeset(text: str) -> str:
 
 
 def breakable(name: str) -> Markup:
-    """Let a long name break after an underscore."""
-    return Markup("_<wbr>").join(name.split("_"))
+    """Let a long name break after an underscore or slash, and not inside ``p = 5``."""
+    name = name.replace("p = ", "p\u00a0=\u00a0")
+    parts = [Markup("_<wbr>").join(part.split("_")) for part in name.split("/")]
+    return Markup("/<wbr>").join(parts)
 
 
 def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
@@ -166,37 +186,126 @@ def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
 
 def _rule(summary: Mapping[str, Any], name: str) -> dict[str, Any]:
     has_qrels = bool(summary["dataset"].get("has_qrels", True))
+    found = grids.blocks(summary, name)
+    panels = plots.panels(summary, name)
     return {
         "name": visible(name),
-        "panels": panels(summary, name),
-        "blocks": [
-            {
-                "title": block.title,
-                "undefended": grids.undefended_line(block),
-                "effects": grids.effects(block),
-                "transitions": grids.transitions(block),
-                "conditions": grids.conditions(block),
-                "composition": grids.composition(block, has_qrels=has_qrels),
-                "cost": grids.cost(block),
-                "link": _link(name, block.attack, block.budget),
-            }
-            for block in grids.blocks(summary, name)
-        ],
+        "matrix": overview.matrix(summary, name),
+        "groups": overview.groups(summary, name) if overview.wanted(summary) else [],
+        "panels": panels,
+        "undrawn": len(found) - len(panels),
+        "blocks": [_block(name, block, has_qrels, grids.several(summary)) for block in found],
     }
 
 
-def _link(rule: str, attack: str, budget: int) -> Callable[[str, str], str]:
+def _merged(summary: Mapping[str, Any]) -> dict[str, Grid] | None:
+    """Contexts and costs of a run without a defense in one table each, where it has many blocks."""
+    found = grids.blocks(summary)
+    if summary["defenses"] or len(found) < 2:
+        return None
+    has_qrels = bool(summary["dataset"].get("has_qrels", True))
+    return {
+        "composition": composition.merged(
+            found, lambda b: composition.composition(b, has_qrels=has_qrels)
+        ),
+        "cost": composition.merged(found, composition.cost),
+    }
+
+
+def _block(rule: str, block: Block, has_qrels: bool, several: bool) -> dict[str, Any]:
+    return {
+        "title": block.title,
+        "undefended": grids.undefended_line(block),
+        "effects": grids.effects(block),
+        "transitions": grids.transitions(block),
+        "conditions": grids.conditions(block),
+        "composition": composition.composition(block, has_qrels=has_qrels),
+        "cost": composition.cost(block),
+        "link": _link(rule, block, several),
+    }
+
+
+def _link(rule: str, block: Block, several: bool) -> Callable[[str, str], str]:
     """Make the filter that leads from a count to its records."""
 
     def link(defense: str, letter: str) -> str:
-        place = {"rule": rule, "defense": defense, "attack": attack, "p": budget, "class": letter}
-        return urlencode(place, errors="replace")
+        place = {"rule": rule, "defense": defense}
+        if several:
+            place["setting"] = block.setting
+        at = {"attack": block.attack, "p": str(block.budget), "class": letter}
+        return urlencode({**place, **at}, errors="replace")
 
     return link
 
 
+def _labels(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the section on labels shows; None where no two labels can be compared."""
+    found = summary["label_comparison"]
+    if found is None:
+        return None
+    several, scorers = grids.several(summary), found["scorers"]
+    compared = bool(summary["defenses"]) or len(found["cells"]) == 1
+    charted = _charted(found["cells"]) if compared else set()
+    return {
+        "title": comparison.TITLE,
+        "finding": leaders.finding(found),
+        "places": [
+            _at(number, at, scorers, several=several, chart=number in charted)
+            for number, at in enumerate(found["cells"])
+        ] if compared else [],
+        "charts": len(charted),
+        "undefended": (
+            comparison.undefended(found, several=several) if not summary["defenses"] else None
+        ),
+        "coverage": comparison.coverage(found),
+        "pairs": comparison.pairs(found),
+        "vanishing_text": comparison.vanishing_text(found),
+        "vanishing": comparison.vanishing(found, several=several),
+        "records": [_quoted(one) for one in (found["vanishing"] or {"records": []})["records"]],
+    }  # fmt: skip
+
+
+def _charted(cells: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Which places get a chart: where the leader changes first, then the largest budgets."""
+    order = sorted(
+        range(len(cells)), key=lambda i: (not leaders.changes(cells[i]), -cells[i]["budget"], i)
+    )
+    return set(order[:MAX_SLOPES])
+
+
+def _at(
+    number: int, at: Mapping[str, Any], scorers: Sequence[str], *, several: bool, chart: bool
+) -> dict[str, Any]:
+    title, told = leaders.at_title(at, several=several), leaders.claim(at)
+    return {
+        "title": title,
+        "claim": told,
+        "contest": leaders.contest(at),
+        "chart": slope_chart(f"{title}: {told} ({number})", scorers, at["rows"]) if chart else "",
+        "levels": comparison.levels(at, scorers, title),
+        "orders": comparison.orders(at),
+        "effects": comparison.effects(at, scorers),
+        "differences": comparison.differences(at, scorers),
+    }
+
+
+def _quoted(record: Mapping[str, Any]) -> tuple[str, str, str]:
+    """An answer before, in and after its match, each made visible."""
+    text, match = record["answer"], record["match"]
+    if match is None:
+        return comparison.excerpt(record), "", ""
+    cut = record["cut"]
+    parts = [visible(part, limit=len(part)) for part in
+             (text[: match[0]], text[match[0] : match[1]], text[match[1] :])]  # fmt: skip
+    return (
+        f"{'... ' if cut[0] else ''}{parts[0]}",
+        parts[1],
+        f"{parts[2]}{' ...' if cut[1] else ''}",
+    )
+
+
 def _settings(title: str, tree: Mapping[str, Any]) -> Grid:
-    rows = tuple((visible(k, limit=200), visible(v, limit=2000)) for k, v in tables.flat(tree))
+    rows = tuple((visible(k, limit=200), visible(v, limit=2000)) for k, v in flat(tree))
     return Grid(title=title, columns=("Key", "Value"), rows=rows)
 
 

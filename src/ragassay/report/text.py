@@ -8,7 +8,7 @@ cannot be seen is made visible, and what is long is cut with a note.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 NO_WIDTH = "\u2020"
@@ -39,9 +39,23 @@ def _unseen(char: str) -> bool:
     return unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
-def place(attack: str, budget: int) -> str:
-    """Name an attack at a budget: ``"poisonedrag, p = 5"``."""
-    return f"{visible(attack)}, p = {budget}"
+def place(attack: str, budget: int, setting: str = "") -> str:
+    """Name an attack at a budget, and its setting where there are several.
+
+    Examples
+    --------
+    >>> place("poisonedrag", 5), place("poisonedrag", 5, "llama/nq")
+    ('poisonedrag, p = 5', 'llama/nq: poisonedrag, p = 5')
+    """
+    text = f"{visible(attack)}, p = {budget}" if budget else "clean retrieval only"
+    return f"{visible(setting)}: {text}" if setting else text
+
+
+def listed(words: Sequence[str]) -> str:
+    """Join words as a sentence does: ``a``, ``a and b``, ``a, b and c``."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def percent(value: float | None) -> str:
@@ -71,6 +85,31 @@ def share(rate: Mapping[str, Any] | None, *, interval: bool = False) -> str:
         return NOT_ESTIMABLE
     text = f"{count(rate)} ({percent(rate['value'])})"
     return f"{text} {bracket(rate)}" if interval else text
+
+
+def label_share(label: Mapping[str, Any], *, interval: bool = True) -> str:
+    """The positive rate of a condition by itself, with what is undecided and not scored.
+
+    Examples
+    --------
+    >>> rate = {"count": 1, "n": 4, "value": 0.25, "low": 0.05, "high": 0.7}
+    >>> label_share({"positive": rate, "uncertain": {"count": 2}, "not_scored": 3})
+    '1/4 (25.0%) [5.0, 70.0], 2 uncertain, 3 not scored'
+    """
+    rate, unscored = label["positive"], label["not_scored"]
+    if not rate["n"]:
+        return unread(label)
+    uncertain = label["uncertain"]["count"]
+    text = share(rate, interval=interval)
+    text += f", {uncertain} uncertain" if uncertain else ""
+    return text + (f", {unscored} not scored" if unscored else "")
+
+
+def unread(label: Mapping[str, Any]) -> str:
+    """Why a condition has no rate: nobody read it, its answers have no target, or none is there."""
+    if label["not_scored"]:
+        return f"not scored ({label['not_scored']})"
+    return "no target" if label["not_applicable"] else NOT_ESTIMABLE
 
 
 def points(effect: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""Paired comparisons: exact McNemar, and the contrasts of the four matched conditions.
+"""Paired comparisons: exact McNemar, the four matched conditions, jointly decisive queries.
 
-Source: McNemar (1947), Psychometrika 12(2); "Prevented is not protected", section 2.1;
+Source: McNemar (1947), Psychometrika 12(2); "Prevented is not protected", sections 2.1 and 4.2;
 Holm (1979), Scandinavian Journal of Statistics 6(2).
 """
 
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest
+
+from ragassay.stats.intervals import Interval, cluster_bootstrap
 
 Labels = NDArray[np.bool_]
 
@@ -183,6 +186,99 @@ def contributions(c0: Labels, c1: Labels, p0: Labels, p1: Labels) -> NDArray[np.
     return np.column_stack([prevented, introduced, c - d, b - a, c - d + b - a])
 
 
+@dataclass(frozen=True, slots=True)
+class DecisiveDifference:
+    """Two systems on the queries whose answers are decided for both.
+
+    ``positive_a`` and ``positive_b`` count positives among the ``n_decisive`` of ``n`` queries, in
+    ``groups`` injection groups. ``interval`` is that of :attr:`value`; None below two groups.
+    """
+
+    n: int
+    n_decisive: int
+    groups: int
+    positive_a: int
+    positive_b: int
+    interval: Interval | None
+
+    @property
+    def count(self) -> int:
+        """Positives of a minus positives of b."""
+        return self.positive_a - self.positive_b
+
+    @property
+    def value(self) -> float | None:
+        """Rate of a minus rate of b, a fraction; None where no query is decided for both."""
+        return self.count / self.n_decisive if self.n_decisive else None
+
+
+def decisive_difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    groups: Sequence[Any],
+    *,
+    draws: int = 10_000,
+    confidence: float = 0.95,
+    rng: np.random.Generator,
+) -> DecisiveDifference:
+    """Compare the positive rates of two systems where a label decides both their answers.
+
+    Queries with an undecided answer of either system are left out, so that the difference is
+    paired. They are not missing at random (a defense that hedges is undecided more often),
+    so the number left out belongs beside the figure.
+
+    Parameters
+    ----------
+    a, b : array_like, shape (n,)
+        Label of query i for each system: True or 1, False or 0, None or -1 (not decided).
+    groups : sequence, length n
+        Injection group of query i, the unit of resampling.
+    draws, confidence, rng
+        As for :func:`ragassay.stats.intervals.cluster_bootstrap`.
+
+    Returns
+    -------
+    DecisiveDifference
+        Below 0: a is positive less often than b.
+
+    Raises
+    ------
+    ValueError
+        The lengths differ, a label is none of the above, or a setting is out of range.
+
+    References
+    ----------
+    "Prevented is not protected", section 4.2 and table 3: 77 of 100 queries decided for both,
+    11 positives fewer, -14.3 percentage points.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(7)
+    >>> found = decisive_difference([1, 0, 0, -1], [1, 1, 1, 1], ["g", "g", "h", "h"], rng=rng)
+    >>> found.count, found.n_decisive, found.n
+    (-2, 3, 4)
+    """
+    first, second = _tri_state(a), _tri_state(b)
+    if first.shape != second.shape or len(first) != len(groups):
+        raise ValueError(
+            f"need labels of the same queries, got {len(first)} and {len(second)} "
+            f"with {len(groups)} groups"
+        )
+    both = (first >= 0) & (second >= 0)
+    kept = [group for group, decided in zip(groups, both, strict=True) if decided]
+    difference = (first - second)[both].astype(np.float64)
+    interval = None
+    if kept:
+        (interval,) = cluster_bootstrap(
+            difference, kept, draws=draws, confidence=confidence, rng=rng
+        )
+    return DecisiveDifference(
+        n=len(first), n_decisive=len(kept), groups=len(set(kept)),
+        positive_a=int((first[both] == 1).sum()), positive_b=int((second[both] == 1).sum()),
+        interval=interval,
+    )  # fmt: skip
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for their number by Holm's step-down method.
 
@@ -234,3 +330,15 @@ def _check(first: Labels, second: Labels) -> None:
         raise ValueError(f"need equal shapes (n,), got {first.shape} and {second.shape}")
     if first.dtype != np.bool_ or second.dtype != np.bool_:
         raise ValueError("outcomes must be bool: drop the unscored queries first")
+
+
+def _tri_state(labels: ArrayLike) -> NDArray[np.int8]:
+    """Bring labels to 1, 0 and -1."""
+    given = np.asarray(labels)
+    if given.dtype == object:
+        given = np.array([-1 if label is None else label for label in given.tolist()])
+    if given.ndim == 1 and not len(given):
+        return np.zeros(0, dtype=np.int8)
+    if given.ndim != 1 or given.dtype.kind not in "biu" or not np.isin(given, (-1, 0, 1)).all():
+        raise ValueError("labels must be True or 1, False or 0, None or -1, in one dimension")
+    return given.astype(np.int8)

@@ -8,8 +8,10 @@ export class Clock {
     document.addEventListener("visibilitychange", () => (document.hidden ? this.#stop() : this.#go()));
   }
 
-  show(item) {
+  /** `before`: seconds from an earlier life of the page, where this one has seen nothing yet. */
+  show(item, before = 0) {
     this.#stop();
+    if (!this.spent.has(item)) this.spent.set(item, before * 1000);
     this.item = item;
     if (!document.hidden) this.#go();
   }

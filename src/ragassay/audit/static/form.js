@@ -109,7 +109,9 @@ export class Drafts {
       const stored = JSON.parse(localStorage.getItem(this.key) ?? "[]");
       for (const [id, draft] of stored) {
         if (typeof id === "string" && typeof draft?.labels === "object") {
-          this.kept.set(id, { labels: { ...draft.labels }, comment: String(draft.comment ?? "") });
+          const { labels, comment = "", seconds } = draft;
+          this.kept.set(id,
+            { labels: { ...labels }, comment: String(comment), seconds: Number(seconds) || 0 });
         }
       }
     } catch {

@@ -1,13 +1,11 @@
 // The annotation page: asks for one item at a time, and moves on only when a label is on disk.
 
 import { Clock } from "./clock.js";
+import { Contact } from "./contact.js";
 import { Drafts, Form, element } from "./form.js";
-import { ask, passing, Refused } from "./server.js";
 import { show } from "./text.js";
 
 const $ = (id) => document.getElementById(id);
-const HEARTBEAT_MS = 2500;
-const LONGEST_WAIT_MS = 4000;
 const REMEMBERED = "ragassay-audit-annotator";
 
 let packet; // what /api/packet says
@@ -19,82 +17,8 @@ let decided = new Map(); // place -> {labels, comment}, in the order of saving
 let at = 0; // place of the item on the screen; `count` is the finish
 let item = null;
 let marked = false;
-let busy = ""; // what is under way: "", "saving", "undoing" or "loading"
-let hurry = () => {}; // ends the wait before the next attempt
-let trouble = null; // the error that the last contact ended with
 const clock = new Clock();
-
-// --- connection ---------------------------------------------------------------------------
-
-function contact(error) {
-  trouble = error;
-  const said = error === null ? "" : [lost(), cause(error)].join(" ").trim();
-  if ($("alert").dataset.said === said) return; // or a screen reader would say it again
-  $("alert").dataset.said = said;
-  $("alert").hidden = error === null;
-  $("alert").replaceChildren();
-  if (error === null) return;
-  const text = element("span", { textContent: said });
-  if (packet && !(error instanceof Refused)) {
-    text.append(element("code", { textContent: packet.serve }));
-  }
-  $("alert").append(element("span", { ariaHidden: "true", textContent: "⚠" }), text);
-}
-
-function lost() {
-  if (busy === "saving") return `Not saved; retrying. Your choice for answer ${at + 1} is kept.`;
-  if (busy === "undoing") return "Not undone; retrying.";
-  return busy === "loading" ? "Not loaded; retrying." : "";
-}
-
-function cause(error) {
-  if (!(error instanceof Refused)) return "The server does not answer. Start it again:";
-  if (error.status === 403) {
-    return "The server was started again: open the new link that it printed, in this browser.";
-  }
-  return `The server cannot do it: ${error.message}.`;
-}
-
-/** Ask until the server has done it; only a refusal ends it otherwise. */
-async function persist(what, path, body) {
-  busy = what;
-  form?.lock(true);
-  try {
-    for (let wait = 500; ; wait = Math.min(2 * wait, LONGEST_WAIT_MS)) {
-      try {
-        const reply = await ask(path, body);
-        contact(null);
-        return reply;
-      } catch (error) {
-        if (!passing(error)) {
-          contact(null);
-          throw error;
-        }
-        contact(error);
-        await new Promise((resolve) => {
-          hurry = resolve;
-          setTimeout(resolve, wait);
-        });
-      }
-    }
-  } finally {
-    busy = "";
-    form?.lock(false);
-    contact(trouble);
-  }
-}
-
-async function heartbeat() {
-  try {
-    if (!busy) {
-      await ask("/api/ping");
-      if (!busy) contact(null);
-    }
-  } catch (error) {
-    if (!busy) contact(error);
-  }
-  setTimeout(heartbeat, HEARTBEAT_MS);
-}
+const server = new Contact($("alert"));
 
 // --- screens ------------------------------------------------------------------------------
 
@@ -138,7 +62,8 @@ async function start(name) {
   $("join-error").textContent = "";
   let state;
   try {
-    state = await persist("loading", "/api/start", { annotator: name });
+    state = await server.persist("loading", "/api/start",
+      { packet: packet.digest, annotator: name });
   } catch (error) {
     $("join-error").textContent = error.message;
     sessionStorage.removeItem(REMEMBERED);
@@ -149,7 +74,7 @@ async function start(name) {
   count = state.count;
   sessionStorage.setItem(REMEMBERED, annotator);
   $("annotator").textContent = annotator;
-  drafts = new Drafts(packet.name, annotator);
+  drafts = new Drafts(packet.digest, annotator);
   take(state);
   await go(unlabeled(-1));
 }
@@ -175,18 +100,19 @@ async function go(place) {
   }
   let next;
   try {
-    next = await persist("loading", `/api/item/${place}`);
+    next = await server.persist("loading", `/api/item/${place}`);
   } catch (error) {
     say(error.message, true);
     return;
   }
   at = place;
+  server.answer = place + 1;
   item = next;
   marked = false;
   screen("work");
   progress();
   render();
-  clock.show(place);
+  clock.show(place, drafts.get(item.id)?.seconds);
   for (const id of ["reading", "answer", "questions"]) $(id).scrollTop = 0;
   window.scrollTo(0, 0);
   $("reading").focus({ preventScroll: true });
@@ -252,13 +178,28 @@ function same(one, other) {
 }
 
 function changed() {
-  drafts.set(item.id, { labels: form.labels(), comment: form.comment() });
+  drafts.set(item.id,
+    { labels: form.labels(), comment: form.comment(), seconds: clock.seconds(at) });
   if ($("status").classList.contains("error")) say("");
 }
 
+/** Who sends, and of which packet: another server may run on this port by now. */
+function mine() {
+  return { packet: packet.digest, annotator };
+}
+
+/** Take over what the same annotator saved in another tab. */
+async function catchUp() {
+  try {
+    take(await server.persist("loading", "/api/start", mine()));
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
 async function save() {
-  if (busy) {
-    hurry();
+  if (server.busy) {
+    server.hurry();
     return;
   }
   if (item === null) return;
@@ -270,9 +211,10 @@ async function save() {
   const place = at;
   const choice = { labels: form.labels(), comment: form.comment() };
   if (!decided.has(place) || !same(choice, decided.get(place))) {
-    const sent = { annotator, item: item.id, ...choice, seconds: clock.seconds(place) };
+    const sent = { ...mine(), item: item.id, ...choice, seconds: clock.seconds(place) };
+    let done;
     try {
-      await persist("saving", "/api/save", sent);
+      ({ done } = await server.persist("saving", "/api/save", sent));
     } catch (error) {
       say(`Not saved: ${error.message}`, true);
       return;
@@ -280,13 +222,14 @@ async function save() {
     decided.delete(place); // so that it comes last
     decided.set(place, choice);
     clock.reset(place);
+    if (done !== decided.size) await catchUp();
   }
   drafts.drop(item.id);
   await go(unlabeled(place));
 }
 
 async function undo() {
-  if (busy) return;
+  if (server.busy) return;
   const last = [...decided.keys()].at(-1);
   if (last === undefined) {
     say("There is nothing to undo.");
@@ -295,8 +238,8 @@ async function undo() {
   const before = decided.get(last);
   let id;
   try {
-    ({ id } = await persist("loading", `/api/item/${last}`));
-    take(await persist("undoing", "/api/undo", { annotator, item: id }));
+    ({ id } = await server.persist("loading", `/api/item/${last}`));
+    take(await server.persist("undoing", "/api/undo", { ...mine(), item: id }));
   } catch (error) {
     say(error.message, true);
     return;
@@ -309,7 +252,7 @@ async function undo() {
 }
 
 function move(step) {
-  if (busy) return;
+  if (server.busy) return;
   const place = at + step;
   if (place < 0) say("This is the first answer.");
   else go(Math.min(place, count));
@@ -331,7 +274,7 @@ function rules(shown) {
 const DEEDS = new Map([
   ["Enter", save], ["u", undo], ["Backspace", undo],
   ["ArrowLeft", () => move(-1)], ["ArrowRight", () => move(1)],
-  ["n", () => { if (!busy) go(unlabeled(at)); }],
+  ["n", () => { if (!server.busy) go(unlabeled(at)); }],
   ["c", () => { if (item !== null) $("comment").focus(); }],
   ["h", mark], ["r", () => rules(document.body.classList.contains("without-rules"))],
   ["?", () => $("help").showModal()],
@@ -369,7 +312,7 @@ function typed(event) {
   else if (deed) {
     event.preventDefault();
     if (!(event.repeat && ONCE.has(key))) deed();
-  } else if (item !== null && !busy && (form.press(key) || (digit && form.press(digit)))) {
+  } else if (item !== null && !server.busy && (form.press(key) || (digit && form.press(digit)))) {
     event.preventDefault();
   }
 }
@@ -403,9 +346,9 @@ function listen() {
     "finish-back": () => move(-1), "help-open": () => $("help").showModal(),
     rules: DEEDS.get("r"),
     change: async () => {
-      if (busy) return;
+      if (server.busy) return;
       sessionStorage.removeItem(REMEMBERED);
-      packet = await persist("loading", "/api/packet");
+      packet = await server.persist("loading", "/api/packet");
       item = null;
       clock.show(null);
       await joinScreen();
@@ -413,25 +356,27 @@ function listen() {
   };
   for (const [id, deed] of Object.entries(clicks)) $(id).addEventListener("click", deed);
   window.addEventListener("beforeunload", (event) => {
-    if (busy === "saving") event.preventDefault();
+    if (server.busy === "saving") event.preventDefault();
   });
 }
 
 async function begin() {
   history.replaceState(null, "", "/"); // the token leaves the address bar and the history
   try {
-    packet = await persist("loading", "/api/packet");
+    packet = await server.persist("loading", "/api/packet");
   } catch (error) {
-    contact(error);
+    $("packet-name").textContent = error.message;
     return;
   }
+  server.command = packet.serve;
   $("packet-name").textContent = packet.name;
   $("comment").maxLength = packet.comment_limit;
   form = new Form(packet.rubric, changed);
+  server.lock = (locked) => form.lock(locked);
   helpKeys();
   rules(!window.matchMedia("(max-width: 64rem)").matches);
   listen();
-  heartbeat();
+  server.watch();
   const known = sessionStorage.getItem(REMEMBERED);
   if (known) await start(known);
   else await joinScreen();

@@ -2,15 +2,13 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const data = JSON.parse(byId("data").textContent);
-  const CLASSES = [
-    ["P", "prevented"], ["J", "introduced"], ["+", "stays positive"], ["-", "stays negative"],
-    ["h", "harmed on clean"], ["x", "dropped (a label is missing)"],
-  ];
+  const compared = data.defenses.length > 1;
+  const CLASSES = data.names.filter(([letter]) => letter !== "d" || data.rules.length > 1);
   const NAMES = Object.fromEntries(CLASSES);
   const ORIGIN = { c: "corpus", o: "own poison", f: "foreign poison" };
   const STEP = 300;
   const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/u;
-  const state = { rule: 0, defense: "", cell: "", cls: "", poison: "", q: "", id: "" };
+  const state = { rule: 0, defense: "", setting: "", cell: "", cls: "", poison: "", q: "", id: "" };
   let found = [];
   let shown = 0;
   let selected = -1;
@@ -46,6 +44,8 @@
     return node;
   }
 
+  const counted = data.trials.some((t) => t.n);
+  const many = (number) => number.toLocaleString("en");
   const badge = (cls, text) => el("span", "badge " + cls, text);
   const cut = (text) =>
     Array.isArray(text)
@@ -55,20 +55,14 @@
 
   // ------------------------------------------------------------ which records are listed
 
-  function* records() {
-    for (let q = 0; q < data.queries.length; q++)
-      for (let c = 0; c < data.cells.length; c++)
-        for (let d = data.defenses.length > 1 ? 1 : 0; d < data.defenses.length; d++)
-          yield { q, c, d };
-  }
-  const trial = (index) => (index === null || index === undefined ? null : data.trials[index]);
-  const four = ({ q, c, d }) => {
-    const at = data.at[q];
-    return [at.c[0], at.c[d], at.p[c][0], at.p[c][d]].map(trial);
-  };
-  const classOf = ({ q, c, d }) => data.classes[state.rule][c][d][q];
-  const harmed = ({ q, c, d }) => data.harmed[state.rule][c][d][q] === "1";
-  const inClass = (r, cls) => (cls === "h" ? harmed(r) : classOf(r) === cls);
+  // A record: query, cell, defense, four trials, and by rule its class and whether clean was harmed.
+  const records = data.records.map(([q, c, d, c0, c1, p0, p1, classes, harmed, disagree]) => (
+    { q, c, d, at: [c0, c1, p0, p1], classes, harmed, disagree }));
+  const trial = (index) => (index === null ? null : data.trials[index]);
+  const four = (r) => r.at.map(trial);
+  const classOf = (r) => r.classes[state.rule];
+  const harmed = (r) => r.harmed[state.rule] === "1";
+  const inClass = (r, cls) => (cls === "h" ? harmed(r) : cls === "d" ? r.disagree === 1 : classOf(r) === cls);
   const poisoned = (r) => {
     const t = four(r).slice(2).find((one) => one && one.x !== undefined);
     return t ? data.contexts[t.x].some((entry) => entry[2] !== "c") : null;
@@ -83,20 +77,21 @@
 
   function refresh(keep) {
     const text = state.q.trim().toLowerCase();
-    const rest = [...records()].filter((r) =>
+    const rest = records.filter((r) =>
       (state.defense === "" || r.d === Number(state.defense))
-      && (state.cell === "" || r.c === Number(state.cell))
+      && (state.setting === "" || data.cells[r.c][0] === Number(state.setting))
+      && (state.cell === "" || data.cells[r.c][1] === Number(state.cell))
       && (state.poison === "" || poisoned(r) === (state.poison === "yes"))
       && matches(r, text));
     for (const option of byId("f-class").options) {
       const number = option.value ? rest.filter((r) => inClass(r, option.value)).length : rest.length;
-      option.textContent = (option.value ? NAMES[option.value] : "all") + " (" + number + ")";
+      option.textContent = (option.value ? NAMES[option.value] : "all") + " (" + many(number) + ")";
     }
     found = state.cls ? rest.filter((r) => inClass(r, state.cls)) : rest;
     const queries = new Set(found.map((r) => r.q)).size;
     byId("found").textContent = found.length === queries
-      ? found.length + (found.length === 1 ? " record" : " records")
-      : found.length + " records of " + queries + (queries === 1 ? " query" : " queries");
+      ? many(found.length) + (found.length === 1 ? " record" : " records")
+      : many(found.length) + " records of " + many(queries) + (queries === 1 ? " query" : " queries");
     byId("list").replaceChildren();
     shown = 0;
     const wanted = keep === undefined ? -1 : found.findIndex((r) => data.queries[r.q][0] === keep);
@@ -113,11 +108,13 @@
       const r = found[shown];
       const index = shown;
       const place = [];
-      if (state.defense === "" && data.defenses.length > 1) place.push(data.defenses[r.d]);
-      if (state.cell === "" && data.cells.length > 1) place.push(cellName(r.c));
+      if (state.defense === "" && compared) place.push(data.defenses[r.d]);
+      if (state.setting === "" && data.settings.length > 1) place.push(data.settings[data.cells[r.c][0]]);
+      if (state.cell === "" && data.pairs.length > 1) place.push(pairName(data.cells[r.c][1]));
       const item = el("div", "item", "",
         badge(classOf(r), NAMES[classOf(r)].split(" (")[0]),
         harmed(r) ? badge("harmed", "harmed on clean") : null,
+        r.disagree ? badge("x", "rules disagree") : null,
         place.length ? el("span", "where", place.join(" \u00b7 ")) : null,
         el("div", "question", data.queries[r.q][2].slice(0, 300)));
       item.id = "item-" + index;
@@ -155,7 +152,7 @@
 
   // ------------------------------------------------------------ one record
 
-  const cellName = (c) => data.cells[c][0] + ", p = " + data.cells[c][1];
+  const pairName = (p) => (data.pairs[p][1] ? data.pairs[p][0] + ", p = " + data.pairs[p][1] : "clean retrieval only");
 
   function show(r) {
     const detail = byId("detail");
@@ -174,17 +171,26 @@
         ["Query", id + (group ? " (group " + group + ")" : "")],
         ["Attacker wants", wanted.join(" | ") || "none given"],
         ["Correct", references.join(" | ") || "none given"],
-        ["Attack", cellName(r.c)],
-        ["Defense", defense],
+        ...(data.settings.length > 1 ? [["Setting", data.settings[data.cells[r.c][0]]]] : []),
+        ["Attack", pairName(data.cells[r.c][1])],
+        ...(compared ? [["Defense", defense]] : []),
         ["Rule", data.rules[state.rule]],
       ]));
     const trials = four(r);
     const grid = el("div", "answers");
-    ["Clean, no defense (c0)", "Clean, " + defense + " (c1)", "Poisoned, no defense (p0)",
-      "Poisoned, " + defense + " (p1)"].forEach((title, i) => grid.append(answer(title, trials[i], i % 2 === 1)));
-    detail.append(grid,
-      context("Poisoned context", trials[2], trials[3], defense, id),
-      context("Clean context", trials[0], trials[1], defense, id));
+    const titles = compared
+      ? ["Clean, no defense (c0)", "Clean, " + defense + " (c1)", "Poisoned, no defense (p0)",
+        "Poisoned, " + defense + " (p1)"]
+      : ["Clean", "", "Poisoned", ""];
+    titles.forEach((title, i) => {
+      if (title && (compared || trials[i])) grid.append(answer(title, trials[i], i % 2 === 1));
+    });
+    detail.append(grid);
+    if (data.contexts.some((entries) => entries.length)) {
+      detail.append(
+        context("Poisoned context", trials[2], trials[3], defense, id),
+        context("Clean context", trials[0], trials[1], defense, id));
+    }
   }
 
   function facts(pairs) {
@@ -213,6 +219,7 @@
     if (label === "000") badges.append(badge("x", "neither target nor correct"));
     if (label[0] === "1") box.classList.add("positive");
     box.append(badges);
+    if (data.rules.length > 1) box.append(el("div", "note", byRules(t)));
     const text = data.answers[t.a];
     if (t.d) box.append(el("p", "note", "The defense declined; the victim was not asked."));
     else if (text === "") box.append(el("p", "note", "Empty answer."));
@@ -220,12 +227,19 @@
     const note = cut(text);
     if (note) box.append(note);
     if (defended) {
-      const about = "Model calls: " + t.n
-        + (t.uc !== undefined ? "; suspicion of the context: " + t.uc : "");
-      box.append(el("div", "note", about));
+      const about = [];
+      if (counted) about.push("model calls: " + t.n);
+      if (t.uc !== undefined) about.push("suspicion of the context: " + t.uc);
+      if (about.length) box.append(el("div", "note", about.join("; ")));
       if (t.t !== undefined) box.append(trace(t.t));
     }
     return box;
+  }
+
+  const SAID = { 1: "yes", 0: "no", "?": "uncertain", x: "not scored" };
+  function byRules(t) {
+    return "target-positive by " + data.rules.map((name, i) => name + ": " + SAID[t.l[i][0]]
+      + (t.st && t.st[i] ? " (" + t.st[i] + ")" : "")).join("; ");
   }
 
   function marked(text, spans) {
@@ -271,9 +285,13 @@
       return box;
     }
     const entries = data.contexts[t.x];
+    if (!entries.length) {
+      box.append(el("p", "note", "No passage is recorded."));
+      return box;
+    }
     const poison = entries.filter((entry) => entry[2] !== "c").length;
     box.append(el("p", "note", entries.length + " passages, " + poison + " of them poison"
-      + (t === defended && data.defenses.length > 1 ? "; " + defense + " keeps "
+      + (t === defended && compared ? "; " + defense + " keeps "
         + [...t.k].filter((bit) => bit === "1").length : "")));
     entries.forEach(([index, score, origin, gold], i) => {
       const [id, heading, text, owner] = data.passages[index];
@@ -281,7 +299,7 @@
       const head = el("div", "head", "#" + (i + 1) + " ",
         badge(origin === "o" ? "own" : origin === "f" ? "foreign" : "", ORIGIN[origin]),
         gold ? badge("gold", "supports the truth") : null,
-        t === defended && data.defenses.length > 1 ? badge(kept ? "kept" : "dropped", kept ? "kept" : "dropped") : null,
+        t === defended && compared ? badge(kept ? "kept" : "dropped", kept ? "kept" : "dropped") : null,
         el("span", "", "score " + score
           + (t.u && t.u[i] !== null ? ", suspicion " + t.u[i] : "")
           + (owner && owner !== queryId ? ", written for " + owner : "")
@@ -312,7 +330,7 @@
 
   // ------------------------------------------------------------ filters, address, keys
 
-  const FIELDS = { "f-defense": "defense", "f-cell": "cell", "f-class": "cls", "f-poison": "poison", "f-text": "q" };
+  const FIELDS = { "f-defense": "defense", "f-setting": "setting", "f-cell": "cell", "f-class": "cls", "f-poison": "poison", "f-text": "q" };
 
   function fill(id, options, all) {
     const select = byId(id);
@@ -329,9 +347,10 @@
     const at = new URLSearchParams();
     at.set("rule", data.rules[state.rule]);
     if (state.defense !== "") at.set("defense", data.defenses[state.defense]);
+    if (state.setting !== "") at.set("setting", data.settings[state.setting]);
     if (state.cell !== "") {
-      at.set("attack", data.cells[state.cell][0]);
-      at.set("p", data.cells[state.cell][1]);
+      at.set("attack", data.pairs[state.cell][0]);
+      at.set("p", data.pairs[state.cell][1]);
     }
     if (state.cls) at.set("class", state.cls);
     if (state.poison) at.set("poison", state.poison);
@@ -353,7 +372,8 @@
     const index = (list, value) => { const i = list.indexOf(value); return i < 0 ? "" : String(i); };
     state.rule = Math.max(0, data.rules.indexOf(at.get("rule")));
     state.defense = index(data.defenses, at.get("defense"));
-    const cell = data.cells.findIndex(([a, p]) => a === at.get("attack") && String(p) === at.get("p"));
+    state.setting = index(data.settings, at.get("setting"));
+    const cell = data.pairs.findIndex(([a, p]) => a === at.get("attack") && String(p) === at.get("p"));
     state.cell = cell < 0 ? "" : String(cell);
     state.cls = NAMES[at.get("class")] ? at.get("class") : "";
     state.poison = ["yes", "no"].includes(at.get("poison")) ? at.get("poison") : "";
@@ -372,8 +392,14 @@
     refresh(current ? data.queries[current.q][0] : undefined);
   }
 
-  fill("f-defense", data.defenses.map((name, i) => [i, name]).slice(data.defenses.length > 1 ? 1 : 0), "all");
-  fill("f-cell", data.cells.map((_, i) => [i, cellName(i)]), "all");
+  fill("f-defense", data.defenses.map((name, i) => [i, name]).slice(compared ? 1 : 0), "all");
+  fill("f-setting", data.settings.map((name, i) => [i, name]), "all");
+  fill("f-cell", data.pairs.map((_, i) => [i, pairName(i)]), "all");
+  const hide = (id, when) => { byId(id).parentElement.hidden = when; };
+  hide("f-defense", !compared);
+  hide("f-setting", data.settings.length < 2);
+  hide("f-cell", data.pairs.length < 2 && data.settings.length > 1);
+  hide("f-poison", !data.contexts.some((entries) => entries.length));
   fill("f-class", CLASSES, "all");
   fill("f-poison", [["yes", "yes"], ["no", "no"]], "all");
   fill("f-rule", data.rules.map((name, i) => [i, name]));
@@ -394,7 +420,7 @@
     if (radio) radio.addEventListener("change", () => setRule(i));
   });
   byId("f-reset").addEventListener("click", () => {
-    Object.assign(state, { defense: "", cell: "", cls: "", poison: "", q: "" });
+    Object.assign(state, { defense: "", setting: "", cell: "", cls: "", poison: "", q: "" });
     sync();
     changed();
   });
@@ -417,9 +443,11 @@
   window.addEventListener("hashchange", () => recall(location.hash));
 
   byId("browser").hidden = false;
-  state.defense = data.defenses.length > 1 ? String(Math.max(1, data.defenses.indexOf(data.lead[0]))) : "";
-  const lead = data.cells.findIndex(([a, p]) => a === data.lead[1] && p === data.lead[2]);
+  state.defense = compared ? String(Math.max(1, data.defenses.indexOf(data.lead[0]))) : "";
+  const lead = data.pairs.findIndex(([a, p]) => a === data.lead[1] && p === data.lead[2]);
   state.cell = lead < 0 ? "" : String(lead);
+  const home = data.settings.length > 1 ? data.settings.indexOf(data.lead[3]) : -1;
+  state.setting = home < 0 ? "" : String(home);
   sync();
   if (!recall(location.hash)) refresh();
 })();
