@@ -112,7 +112,7 @@ def test_a_judge_that_reads_whole_tokens_agrees_with_the_token_rule(done: World)
     result = done.run("score", "run", "--scorer", JUDGE, *SCRIPTED, "--headline", "judge")
     assert result.returncode == 0, result.stderr
     summary = done.summary()
-    assert set(summary["scorers"]) == {"tokens", "published", "judge"}
+    assert {"tokens", "published", "judge"} <= set(summary["scorers"])
     assert summary["headline"] == "judge"
     assert cells(done, "judge") == cells(done, "tokens")
     assert any(cell["counts"].get("P") for cell in cells(done, "judge"))
