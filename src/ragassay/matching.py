@@ -86,8 +86,17 @@ def has_content(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
-def tokenize(text: str) -> list[Token]:
+class Tokens(tuple[Token, ...]):
+    """The tokens of a text; ``words`` are their texts, for looking through them often."""
+
+    words: tuple[str, ...]
+
+
+@lru_cache(maxsize=8)
+def tokenize(text: str) -> Tokens:
     """Split a text into normalized tokens, in time linear in its length.
+
+    The last few texts are remembered: one answer is read by several rules in a row.
 
     Examples
     --------
@@ -106,7 +115,9 @@ def tokenize(text: str) -> list[Token]:
         elif match.lastgroup == "word" and word.endswith("'s"):
             word, stop = word[:-2], stop - 2
         tokens.append(Token(word, folded.starts[start], folded.stops[stop - 1]))
-    return tokens
+    result = Tokens(tokens)
+    result.words = tuple(token.text for token in tokens)
+    return result
 
 
 @lru_cache(maxsize=65_536)
@@ -123,9 +134,11 @@ def find_spans(tokens: Sequence[Token], wanted: Sequence[str]) -> Iterator[tuple
     """Yield where the wanted tokens occur contiguously, as spans of the original text."""
     if not wanted:
         return
-    words = [token.text for token in tokens]
+    words = tokens.words if isinstance(tokens, Tokens) else tuple(t.text for t in tokens)
+    if wanted[0] not in words:
+        return
     size = len(wanted)
-    target = list(wanted)
+    target = tuple(wanted)
     at = 0
     while True:
         try:

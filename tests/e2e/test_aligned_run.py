@@ -53,7 +53,7 @@ def test_every_figure_comes_out_as_constructed(world: World) -> None:
         assert effects["N"] == effects["P"] - effects["J"]
         assert effects["Gamma"] == effects["N"] + effects["H"]
         assert each["dropped"] == {
-            "missing": 0, "failed": 0, "not_scored": 0, "not_applicable": 0
+            "missing": 0, "failed": 0, "not_scored": 0, "uncertain": 0, "not_applicable": 0
         }  # fmt: skip
     assert (world.folder / "run" / "report.html").exists()
     assert (world.folder / "run" / "report.md").exists()

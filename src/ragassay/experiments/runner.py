@@ -33,6 +33,8 @@ from ragassay.plugins import Index, ModelScorer, Scorer
 from ragassay.store import RunFolder
 from ragassay.types import Query, ScoreRecord, TrialRecord
 
+_STOPPED = "stopped; finished trials are kept, the same command goes on from there"
+
 
 @dataclass(slots=True)
 class Monitor:
@@ -127,8 +129,14 @@ def run(
     Interrupted
         The user stopped the run; finished trials are kept.
     """
+    try:
+        return _run(experiment, out, monitor or Monitor())
+    except KeyboardInterrupt:
+        raise Interrupted(_STOPPED) from None
+
+
+def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResult:
     start = time.perf_counter()
-    monitor = monitor or Monitor()
     monitor.stage("reading the data set")
     setup = set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
@@ -269,9 +277,7 @@ def _execute(
         for future, job in waiting.items():
             if future.done() and not future.cancelled() and future.exception() is None:
                 yield job, future.result()
-        raise Interrupted(
-            "stopped; finished trials are kept, the same command goes on from there"
-        ) from None
+        raise Interrupted(_STOPPED) from None
     except BaseException:
         _halt(pool, model)
         raise
