@@ -267,8 +267,8 @@ def test_experiment_blocks_are_valid_and_name_known_options(block: Block) -> Non
         return
     file = config.parse({**_NEEDED, **tree}, str(block))
     for kind, parts in {
-        "dataset": [file.dataset], "retriever": [file.retriever], "attack": file.attack,
-        "generator": [file.generator, *([file.helper] if file.helper else [])],
+        "dataset": [file.dataset], "retriever": file.retriever, "attack": file.attack,
+        "generator": [*file.generator, *([file.helper] if file.helper else [])],
         "defense": file.defense, "scorer": file.scoring.rules,
     }.items():  # fmt: skip
         for part in parts:

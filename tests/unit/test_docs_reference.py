@@ -36,6 +36,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "[[attack]]": config.Part,
     "[[defense]]": config.Part,
     "[calibration]": config.CalibrationPart,
+    "[evidence]": config.EvidencePart,
+    "[utility]": config.UtilityPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,
@@ -300,19 +302,21 @@ def test_the_ten_questions_by_hand_have_the_stated_figures() -> None:
 
 
 def test_the_examples_of_label_rules_are_labeled_as_stated() -> None:
+    from ragassay.scoring.endorse import Endorse
     from ragassay.scoring.match import PublishedMatch, TokenMatch
 
     text = read(DOCS / "explanation" / "labels.md")
     examples = re.findall(
-        r"^\| ([^|]+) \| ([^|]+) \| (yes|no) \| (yes|no) \| (?:yes|no) \|", text, re.M
+        r"^\| ([^|]+) \| ([^|]+) \| (yes|no) \| (yes|no) \| (yes|no) \| (?:yes|no) \|", text, re.M
     )
     assert len(examples) >= 5
-    for wanted, answer, published, tokens in examples:
-        for rule, stated in ((PublishedMatch(), published), (TokenMatch(), tokens)):
+    rules = (PublishedMatch(), TokenMatch(), Endorse())
+    for wanted, answer, *labels in examples:
+        for rule, stated in zip(rules, labels, strict=True):
             record = rule.score(
                 trial_key="k",
-                query=types.Query(id="q", text="?", group="g"),
-                target=types.Target(query_id="q", wanted=(wanted,)),
+                query=types.Query(id="q", text="Where was the treaty signed?", group="g"),
+                target=types.Target(query_id="q", wanted=(wanted,), references=("Paris",)),
                 answer=answer,
                 declined=False,
             )
