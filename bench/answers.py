@@ -29,24 +29,7 @@ FRAMES = (
     "Based on the passages, it was {x}, although one of them says {y}. {filler}",
     "No, {x} is not right. {filler} Therefore, my answer is: {y}.",
 )
-WORDS = [
-    "the",
-    "a",
-    "of",
-    "river",
-    "town",
-    "mill",
-    "bridge",
-    "old",
-    "stone",
-    "built",
-    "north",
-    "early",
-    "record",
-    "clear",
-    "later",
-    "few",
-]
+WORDS = ("the", "a", "of", "river", "town", "mill", "bridge", "old", "stone", "built", "north")
 
 
 def write(folder: Path, answers: int) -> list[Path]:
