@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ragassay.report import comparison, composition, grids, leaders, losses, overview
+from ragassay.report import comparison, composition, grids, leaders, losses, overview, sections
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.grids import Grid
+from ragassay.report.parts import Part
 from ragassay.report.prose import DEFINITIONS, NOTES, intervals_note, trials_line, what_was_run
 from ragassay.report.text import visible
 
@@ -34,9 +35,17 @@ def markdown(
         lead = " (headline)" if scorer == summary["headline"] else ""
         parts += [f"## Rule {escape(scorer)}{lead}", *_rule(summary, scorer)]
     parts += _label_comparison(summary)
+    for section in sections.present(summary):
+        parts.append(f"## {section.title}")
+        for scorer in _headline_first(summary) if section.by_rule else [summary["headline"]]:
+            if section.by_rule and len(summary["scorers"]) > 1:
+                parts.append(f"### {section.title}, rule {escape(scorer)}")
+            for part in section.parts(summary, scorer, False):
+                parts += _part(part)
     parts += _contexts_and_costs(summary)
+    terms = (*DEFINITIONS, *sections.definitions(summary))
     parts.append("## How to read the figures")
-    parts.append("\n".join(f"- **{term}**: {text}." for term, text in DEFINITIONS))
+    parts.append("\n".join(f"- **{term}**: {text}." for term, text in terms))
     for title, tree in (("Settings", resolved), ("Versions", environment)):
         if tree:
             rows = tuple((visible(k, limit=200), visible(v, limit=400)) for k, v in flat(tree))
@@ -60,6 +69,15 @@ def _rule(summary: Mapping[str, Any], scorer: str) -> list[str]:
         found = grids.transitions(block)
         if found.rows:
             parts += ["Transitions of the label:", _table(found)]
+    return parts
+
+
+def _part(part: Part) -> list[str]:
+    parts = [f"#### {escape(part.heading)}" if part.heading else "", escape(part.claim),
+             escape(part.note)]  # fmt: skip
+    for grid in part.grids:
+        title = f"{escape(grid.title)}:" if len(part.grids) > 1 and grid.rows else ""
+        parts += [title, _table(grid)]
     return parts
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from ragassay import canon
+from ragassay.report.controls import Controls
 from ragassay.report.grids import UNDEFENDED
+from ragassay.report.marks import letters, spans
 from ragassay.store import RunFolder
 from ragassay.types import ContextEntry, ScoreRecord, TrialRecord
 
@@ -35,8 +36,6 @@ ATTACKED = (
     ("-", "negative"), ("d", "rules disagree"), ("x", "a label is missing"),
 )  # fmt: skip
 _ORIGINS = {"corpus": "c", "own": "o", "foreign": "f"}
-_SPANS = {"wanted": 0, "reference": 1, "abstention": 2}
-_OTHER_SPAN = 3
 
 Place = tuple[str, str, str, int, str]  # query, setting, attack, budget, defense
 Places = Mapping[Place, TrialRecord]
@@ -63,18 +62,21 @@ def browser_data(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any
         ``disagree``), ``total`` (records before the bound), ``queries`` ([id, group, question,
         references, wanted]), ``passages`` ([id, title, text, query it was written for]),
         ``answers`` and ``traces`` (texts), ``contexts`` (lists of [passage, score, origin,
-        gold]) and ``trials``. A text is a string, or [start of the text, full length] where it
-        was cut.
+        gold]), ``trials``, and ``controls`` (names of contexts with passages removed; a poisoned
+        trial lists them as [name, letter for each rule]). A text is a string, or [start of the
+        text, full length] where it was cut.
     """
     rules = sorted(summary["scorers"], key=lambda rule: rule != summary["headline"])
     defenses = [UNDEFENDED, *summary["defenses"]]
+    trials = folder.trials()
     places = {
         (
             t.spec.query_id, t.spec.setting, t.spec.attack, t.spec.budget, t.spec.defense_label,
         ): t
-        for t in folder.trials().values()
+        for t in trials.values() if not t.spec.control
     }  # fmt: skip
     scores, queries = folder.scores(), folder.queries()
+    attacked = [query_id for query_id, (query, _) in queries.items() if not query.split]
     settings = list(summary["settings"])
     spots = list(dict.fromkeys((c["setting"], c["attack"], c["budget"]) for c in summary["cells"]))
     pairs = list(dict.fromkeys((attack, budget) for _, attack, budget in spots))
@@ -82,9 +84,10 @@ def browser_data(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any
         (c["setting"], c["attack"], c["budget"]) for c in summary["cells"] if "c0" in c["absent"]
     }
     finder = _Finder(rules, defenses, places, scores, clean_absent)
-    found = list(finder.records(list(queries), spots))
+    found = list(finder.records(attacked, spots))
     listed = _bounded_records(found)
-    table = _Tables(rules=rules, scores=scores)
+    controls = Controls.of(trials.values(), scores, rules)
+    table = _Tables(rules=rules, scores=scores, controls=controls)
     number: dict[str, int] = {}
     records = [
         [
@@ -120,6 +123,7 @@ def browser_data(folder: RunFolder, summary: Mapping[str, Any]) -> dict[str, Any
             for context in table.contexts
         ],
         "trials": table.trials,
+        "controls": list(controls.names),
     }  # fmt: skip
 
 
@@ -276,6 +280,7 @@ class _Tables:
 
     rules: Sequence[str]
     scores: Scores
+    controls: Controls
     passages: dict[str, int] = field(default_factory=dict)
     answers: dict[str, int] = field(default_factory=dict)
     traces: dict[str, int] = field(default_factory=dict)
@@ -300,8 +305,8 @@ class _Tables:
             "x": self._context(record.context),
             "k": "".join("1" if entry.kept else "0" for entry in record.context),
             "a": self.answers.setdefault(answer, len(self.answers)),
-            "l": [_labels(self.scores.get((record.key, rule))) for rule in self.rules],
-            "s": [_spans(self.scores.get((record.key, rule)), answer) for rule in self.rules],
+            "l": [letters(self.scores.get((record.key, rule))) for rule in self.rules],
+            "s": [spans(self.scores.get((record.key, rule)), answer) for rule in self.rules],
             "n": record.usage.model_calls,
         }
         stances = [self._stance(record, rule) for rule in self.rules]
@@ -313,6 +318,11 @@ class _Tables:
             item["u"] = [_short(record.suspicion.get(entry.id)) for entry in record.context]
             if "context" in record.suspicion:
                 item["uc"] = _short(record.suspicion["context"])
+        removed, left = self.controls.listed(record)
+        if removed:
+            item["c"] = removed
+        if left:
+            item["cm"] = left
         if record.trace:
             item["t"] = self.traces.setdefault(canon.dumps(record.trace), len(self.traces))
         return item
@@ -326,52 +336,6 @@ class _Tables:
             self.passages.setdefault(entry.id, len(self.passages))
         key = tuple((e.id, _short(e.score), _ORIGINS[e.origin], int(e.gold)) for e in entries)
         return self.contexts.setdefault(key, len(self.contexts))
-
-
-def _labels(score: ScoreRecord | None) -> str:
-    """Three letters: target-positive, correct, abstained; ``?`` uncertain, ``x`` not scored."""
-    if score is None:
-        return "xxx"
-    return "".join(
-        ("?" if name in score.uncertain else "x") if value is None else "1" if value else "0"
-        for name, value in (
-            ("target_positive", score.target_positive),
-            ("correct", score.correct),
-            ("abstained", score.abstained),
-        )
-    )
-
-
-def _spans(score: ScoreRecord | None, answer: str) -> list[int]:
-    """Flat [start, stop, kind, ...] in UTF-16 units, in order and without overlap.
-
-    Where spans overlap ("males" in "females"), the attacker's answer is what is shown.
-    """
-    if score is None or not score.evidence:
-        return []
-    spans = [
-        (max(0, s.start), min(len(answer), s.stop), _SPANS.get(s.label, _OTHER_SPAN))
-        for s in score.evidence
-    ]
-    edges = sorted({edge for start, stop, _ in spans if start < stop for edge in (start, stop)})
-    flat: list[int] = []
-    for start, stop in pairwise(edges):
-        kinds = [kind for first, last, kind in spans if first <= start and stop <= last]
-        if not kinds:
-            continue
-        first, last, kind = _utf16(answer, start), _utf16(answer, stop), min(kinds)
-        if flat[-2:] == [first, kind]:  # the same span goes on
-            flat[-2] = last
-        else:
-            flat += [first, last, kind]
-    return flat
-
-
-def _utf16(text: str, position: int) -> int:
-    """Convert an offset in characters to one in UTF-16 units, which browsers count."""
-    if text.isascii():
-        return position
-    return position + sum(ord(char) > 0xFFFF for char in text[:position])
 
 
 def _short(number: float | None) -> float | None:

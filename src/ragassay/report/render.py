@@ -22,9 +22,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ragassay.report import comparison, composition, grids, leaders, losses, overview, plots
+from ragassay.report import sections as more
 from ragassay.report.finding import best, finding, finding_detail
 from ragassay.report.grids import Block, Grid
 from ragassay.report.markdown import flat, markdown
+from ragassay.report.parts import Section
 from ragassay.report.prose import DEFINITIONS, NOTES, intervals_note, trials_line, what_was_run
 from ragassay.report.records import browser_data
 from ragassay.report.slopes import slope_chart
@@ -118,15 +120,28 @@ def html(
         context=any(map(composition.contexts_known, grids.blocks(summary))),
         cost=any(map(composition.cost_known, grids.blocks(summary))),
         labels=_labels(summary),
+        sections=[_section(one, summary, names) for one in more.present(summary)],
         listed=len(data["records"]),
         total=data["total"],
         intervals=intervals_note(summary),
         notes=NOTES,
         attacks=attack_costs(store.poison()),
-        definitions=DEFINITIONS,
+        definitions=(*DEFINITIONS, *more.definitions(summary)),
         settings=_settings("Settings", resolved),
         versions=_settings("Versions", environment),
     )
+
+
+def _section(one: Section, summary: Mapping[str, Any], scorers: Sequence[str]) -> dict[str, Any]:
+    """A section with its parts for each rule, or once where rules make no difference."""
+    wanted = scorers if one.by_rule else scorers[:1]
+    return {
+        "anchor": one.anchor,
+        "short": one.short,
+        "title": one.title,
+        "by_rule": one.by_rule,
+        "parts": [one.parts(summary, scorer, True) for scorer in wanted],
+    }
 
 
 def embed(value: Any) -> str:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ragassay.report import comparison, grids, leaders
+from ragassay.report import brief, comparison, grids, leaders
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.grids import Block
 from ragassay.report.text import (
@@ -52,28 +52,10 @@ def headline_table(summary: Mapping[str, Any], scorer: str | None = None) -> Tab
     found = grids.blocks(summary, scorer)
     if not summary["defenses"] and len(found) > 1:
         _levels(outer, found, scorer)
-        return outer
-    first = sorted(range(len(found)), key=lambda i: (-found[i].budget, i))[:MAX_BLOCKS]
-    for block in (found[i] for i in sorted(first)):
-        outer.add_row(Text(f"{block.title} (rule {visible(scorer)})", style="bold"))
-        outer.add_row(Text(grids.undefended_line(block)))
-        if block.defended:
-            outer.add_row(_effects_table(block))
-            outer.add_row("")
-            outer.add_row(_outcome_table(block))
-        for note in grids.effects(block).notes:
-            outer.add_row(Text(note, style="yellow"))
-        outer.add_row("")
-    _say_left(outer, len(found) - len(first))
-    if summary["defenses"]:
-        outer.add_row(
-            Text(
-                f"N, H, Gamma in percentage points with {level(summary['confidence'])} intervals. "
-                "N above 0: fewer target-positive answers under attack; H above 0: more on clean "
-                f"retrieval. {NO_WIDTH_NOTE}",
-                style="dim",
-            )
-        )
+    else:
+        _blocks(outer, found, summary, scorer)
+    for line in brief.sections(summary, scorer):
+        outer.add_row(line)
     return outer
 
 
@@ -102,6 +84,31 @@ def label_table(summary: Mapping[str, Any]) -> Table | None:
     if told:
         outer.add_row(Text(told))
     return outer
+
+
+def _blocks(outer: Table, found: Sequence[Block], summary: Mapping[str, Any], scorer: str) -> None:
+    """Effects and outcomes of the defenses, at the largest budgets where there are many blocks."""
+    first = sorted(range(len(found)), key=lambda i: (-found[i].budget, i))[:MAX_BLOCKS]
+    for block in (found[i] for i in sorted(first)):
+        outer.add_row(Text(f"{block.title} (rule {visible(scorer)})", style="bold"))
+        outer.add_row(Text(grids.undefended_line(block)))
+        if block.defended:
+            outer.add_row(_effects_table(block))
+            outer.add_row("")
+            outer.add_row(_outcome_table(block))
+        for note in grids.effects(block).notes:
+            outer.add_row(Text(note, style="yellow"))
+        outer.add_row("")
+    _say_left(outer, len(found) - len(first))
+    if summary["defenses"]:
+        outer.add_row(
+            Text(
+                f"N, H, Gamma in percentage points with {level(summary['confidence'])} intervals. "
+                "N above 0: fewer target-positive answers under attack; H above 0: more on clean "
+                f"retrieval. {NO_WIDTH_NOTE}",
+                style="dim",
+            )
+        )
 
 
 def _by_label(at: Mapping[str, Any], scorers: Sequence[str]) -> Table:

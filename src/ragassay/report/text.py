@@ -87,6 +87,22 @@ def share(rate: Mapping[str, Any] | None, *, interval: bool = False) -> str:
     return f"{text} {bracket(rate)}" if interval else text
 
 
+def known(rate: Mapping[str, Any], *, empty: str = NOT_ESTIMABLE) -> str:
+    """A rate with its interval, and how many cases are undefined and in no denominator.
+
+    Examples
+    --------
+    >>> known({"count": 1, "n": 4, "value": 0.25, "low": 0.05, "high": 0.7, "undefined": 2})
+    '1/4 [5.0, 70.0], 2 undefined'
+    >>> known({"count": 0, "n": 0, "undefined": 0}, empty="no positives")
+    'no positives'
+    """
+    undefined = rate.get("undefined", 0)
+    if not rate["n"]:
+        return f"{NOT_ESTIMABLE}, {undefined} undefined" if undefined else empty
+    return f"{count(rate)} {bracket(rate)}" + (f", {undefined} undefined" if undefined else "")
+
+
 def label_share(label: Mapping[str, Any], *, interval: bool = True) -> str:
     """The positive rate of a condition by itself, with what is undecided and not scored.
 
@@ -137,7 +153,7 @@ def p_equals(value: float) -> str:
 
 
 def level(confidence: float) -> str:
-    """A confidence level: ``95%``."""
+    """A confidence level or a nominal rate: ``95%``."""
     return f"{100 * confidence:g}%"
 
 

@@ -186,6 +186,8 @@
       if (title && (compared || trials[i])) grid.append(answer(title, trials[i], i % 2 === 1));
     });
     detail.append(grid);
+    detail.append(...removed(trials[2], compared ? "Poisoned, no defense (p0)" : "Poisoned"),
+      ...(compared ? removed(trials[3], "Poisoned, " + defense + " (p1)") : []));
     if (data.contexts.some((entries) => entries.length)) {
       detail.append(
         context("Poisoned context", trials[2], trials[3], defense, id),
@@ -236,10 +238,26 @@
     return box;
   }
 
-  const SAID = { 1: "yes", 0: "no", "?": "uncertain", x: "not scored" };
+  const SAID = { 1: "yes", 0: "no", "?": "uncertain", x: "not scored", f: "failed" };
   function byRules(t) {
     return "target-positive by " + data.rules.map((name, i) => name + ": " + SAID[t.l[i][0]]
       + (t.st && t.st[i] ? " (" + t.st[i] + ")" : "")).join("; ");
+  }
+
+  // Is the answer still target-positive with passages removed from the context?
+  function removed(t, title) {
+    if (!t || !t.c) return [];
+    const [named, subsets] = [el("ul", "removed"), el("ul", "removed")];
+    for (const [name, letters] of t.c) {
+      const said = letters[state.rule];
+      const text = data.controls[name];
+      (text.startsWith("of the poison") ? subsets : named).append(el("li", "", text + ": ",
+        el("span", said === "1" ? "yes" : said === "0" ? "no" : "open", SAID[said])));
+    }
+    const rest = subsets.childElementCount;
+    return [el("section", "", "", el("h4", "", title + ": target-positive with passages removed?"), named,
+      rest ? el("details", "", "", el("summary", "note", "Other subsets of the poison (" + rest + ")"), subsets) : null,
+      t.cm ? el("p", "note", many(t.cm) + " more reduced contexts are in the run folder.") : null)];
   }
 
   function marked(text, spans) {
