@@ -168,8 +168,9 @@ def test_the_tutorial_run_shows_what_the_tutorial_says(walk: Walk) -> None:
 def test_the_keys_of_summary_json_are_the_documented_ones(walk: Walk) -> None:
     summary = json.loads(read(walk.folder / "runs" / "first" / "summary.json"))
     section = read(DOCS / "reference" / "run-folder.md").split("\n## summary.json\n")[1]
-    top, cell = section.split("\nA cell:\n")
-    assert keys_of_table(top) == set(summary)
+    tables = dict(re.findall(r"^(.*):\n\n((?:\|.*\n)+)", section, re.M))
+    assert keys_of_table(tables["Top level"]) == set(summary)
+    cell = tables["A cell"]
     for each in summary["cells"]:
         assert keys_of_table(cell) == set(each)
         assert set(each["dropped"]) <= set(re.findall(r"`(\w+)`", cell))

@@ -670,6 +670,27 @@ def test_a_summary_without_these_sections_still_has_its_page(
     assert json.loads(json.dumps(old)) == old
 
 
+def test_the_documented_keys_are_those_of_the_summary(run: RunFolder) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "run-folder.md"
+    section = page.read_text(encoding="utf-8").split("\n## summary.json\n")[1]
+    tables = dict(re.findall(r"^(.*):\n\n((?:\|.*\n)+)", section, re.MULTILINE))
+    found = run.read_json("summary.json")
+    cells = found["evidence"]["cells"]
+    for lead, values in (
+        ("An evidence cell", cells),
+        ("An attribution", [c["attribution"] for c in cells if c["attribution"]["n"]]),
+        ("A row for each scorer, setting, attack, budget and detector", found["detectors"]),
+        ("A row for each setting and defense, from questions that nobody attacks",
+         found["utility"]),
+        ("A row for each scorer, setting, attack, budget and defense, where support is annotated",
+         found["exposure"]),
+    ):  # fmt: skip
+        keys = {key for line in re.findall(r"^\| (`[^|]+) \|", tables[lead], re.MULTILINE)
+                for key in re.findall(r"`([^`]+)`", line)}  # fmt: skip
+        assert values
+        assert all(set(value) == keys for value in values), lead
+
+
 @pytest.mark.slow
 def test_in_a_browser_the_controls_stand_below_the_answers(run: RunFolder, tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
