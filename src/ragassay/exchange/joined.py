@@ -100,7 +100,7 @@ class Joined:
         found = []
         if lanes:
             listed = ", ".join(f"{lane} {count:,}" for lane, count in sorted(lanes.items()))
-            found.append(f"Removal controls are kept in the traces but not analyzed yet: {listed}.")
+            found.append(f"Removal controls are kept in the traces and not analyzed: {listed}.")
         utility = self._document.get("utility")
         if isinstance(utility, list) and utility:
             found.append(f"{len(utility):,} held-out utility pairs are not imported: not used yet.")

@@ -168,7 +168,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
                 monitor.stage(f"removing evidence{named}")
                 # Which answers are positive decides what follows.
                 label(folder, _readers(setup), cache=cache)
-                _run_jobs(_control_jobs(stage, folder), work, spent)
+                _run_jobs(_control_jobs(stage, setup, folder), work, spent)
         monitor.stage("labeling answers")
         labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress)
         note(folder, [each for each in labeled if each.asks_a_model])
@@ -226,8 +226,17 @@ def _prepare(
     return Stage(setup=setup, setting=setting, contexts=contexts, ready=ready), bench
 
 
-def _control_jobs(stage: Stage, folder: RunFolder) -> list[Job]:
-    positive = {key for (key, _), score in folder.scores().items() if score.target_positive is True}
+def _control_jobs(stage: Stage, setup: Setup, folder: RunFolder) -> list[Job]:
+    """The trials with evidence removed; labels of models and people do not decide which.
+
+    So that a run gives the same trials whether or not it was scored again in between.
+    """
+    readers = {part.title for part in _readers(setup)}
+    positive = {
+        key
+        for (key, scorer), score in folder.scores().items()
+        if scorer in readers and score.target_positive is True
+    }
     return stage.control_jobs(folder.trials(), positive.__contains__)
 
 
