@@ -131,7 +131,7 @@ def test_controls_stay_with_the_undefended_answer_and_utility_is_counted(tmp_pat
     assert traces[0]["controls"] == {"no_poison": "mason0, without it."}
     assert (traces[0]["occupancy"], traces[0]["support_presence"]) == (0.2, "all")
     assert not any("controls" in row.trace for row in rows(source) if row.defense == "Vote")
-    assert any("not analyzed yet: no_poison 8" in note for note in answers.notes)
+    assert any("not analyzed: no_poison 8" in note for note in answers.notes)
     assert any("2 held-out utility pairs are not imported" in note for note in answers.notes)
 
 
