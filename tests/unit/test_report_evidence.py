@@ -34,6 +34,7 @@ from ragassay.report.curves import interception_chart
 from ragassay.report.grids import Grid
 from ragassay.report.markdown import markdown
 from ragassay.report.parts import Part
+from ragassay.report.prose import what_was_run
 from ragassay.report.records import browser_data
 from ragassay.report.render import write_reports
 from ragassay.report.text import known
@@ -453,6 +454,15 @@ def test_settings_stand_in_one_table_with_levels_and_the_net_effect_of_every_def
         ("qwen", *["30/50 (60.0%) [46.2, 72.4], 1 uncertain"] * 2, "not estimable"),
     )
     assert not victims.wanted(summary(cells=cells[:2], settings=["llama"], defenses=["guard"]))
+
+
+def test_victims_and_retrievers_are_named_where_they_stand_with_the_settings() -> None:
+    value = summary(dataset={"name": "hot"}, k=None, cells=[compared("a", 1)], headline="tokens")
+    settings = {"a": {"generator": "small", "retriever": "r"},
+                "b": {"generator": "large", "retriever": "r"}}  # fmt: skip
+    text = what_was_run(value, {"settings": settings})
+    assert "Victims: 2 victims (small, large). Retriever: r. " in text
+    assert "Victim: x. Retriever: unknown. " in what_was_run(value, {"generator": "x"})
 
 
 def test_sections_appear_only_where_the_run_has_them() -> None:

@@ -53,14 +53,21 @@ def what_was_run(summary: Mapping[str, Any], resolved: Mapping[str, Any] | None 
         text += f"{_some(summary['settings'], 'setting')}. "
     text += f"{_attacks(summary)}. "
     if resolved:
-        text += (
-            f"Victim: {visible(str(resolved.get('generator', 'unknown')))}. "
-            f"Retriever: {visible(str(resolved.get('retriever', 'unknown')))}"
-        )
+        text += f"{_parts(resolved, 'generator', 'Victim')}. "
+        text += _parts(resolved, "retriever", "Retriever")
         text += ". " if summary["k"] is None else f", top {summary['k']}. "
     elif summary["k"] is not None:
         text += f"Retrieval: top {summary['k']}. "
     return f"{text}Headline rule: {visible(summary['headline'])}."
+
+
+def _parts(resolved: Mapping[str, Any], kind: str, noun: str) -> str:
+    """Name the victims or retrievers, which stand at the top or with the settings."""
+    about = [resolved, *(resolved.get("settings") or {}).values()]
+    names = list(dict.fromkeys(str(one[kind]) for one in about if one.get(kind)))
+    if len(names) < 2:
+        return f"{noun}: {visible(names[0]) if names else 'unknown'}"
+    return f"{noun}s: {_some(names, noun.lower())}"
 
 
 def _attacks(summary: Mapping[str, Any]) -> str:
