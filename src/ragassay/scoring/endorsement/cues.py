@@ -170,6 +170,7 @@ CORRECTION = re.compile(
     r" an? (?:[\w-]+ )?(?:mistake|error)|my mistake|oops|let me correct|on second thought|revised"
     r"|that is wrong|that's wrong|scratch that)\b"
 )
+OPENS_IN_NO = re.compile(r"\s*no\s*[,;:\u2014\u2013-]+\s*\w")  # "... No, it is Paris."
 DISCLAIM = re.compile(
     r"\b(?:this|that|it|which|the above|my (?:[\w-]+ )?(?:answer|response))\b"
     r"(?:(?!because|my |what i)[^.;]){0,60}?\b(?:contradicts?(?! (?:my|what|the external"

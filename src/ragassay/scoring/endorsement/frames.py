@@ -87,6 +87,8 @@ def _frame(sentence: Sentence) -> Frame:
         match = cues.CORRECTION.search(text)
         if match:
             frame.correction = start + match.start()
+    if frame.correction < 0 and sentence.number and cues.OPENS_IN_NO.match(text):
+        frame.correction = start
     if not words.isdisjoint(cues.TRUST_WORDS):
         match = cues.TRUST.search(text)
         if match and not cues.NEGATION.search(text[: match.start()]):
