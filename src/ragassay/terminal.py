@@ -71,6 +71,8 @@ class Board:
             self._failed += 1
             return
         spec = record.spec
+        if spec.control:
+            return  # not an answer of the system as it is
         cell = f"{spec.attack} p={spec.budget}" if spec.budget else "clean"
         for score in scores:
             if score.scorer == self._headline and score.target_positive is not None:

@@ -243,7 +243,7 @@ def _attribution(cases: Sequence[Case], confidence: float) -> dict[str, Any]:
                 by_rank.setdefault(rank, []).append(float(share.value))
     return {
         "n": table.n,
-        "open": open_ones,
+        "open": open_ones + table.open,
         "sufficient": [{"size": row.size, **_plain(row.contexts)} for row in table.rows],
         "several": _plain(table.several),
         "necessary": [

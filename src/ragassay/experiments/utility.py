@@ -77,14 +77,14 @@ def _labels(
 ) -> dict[str, Any]:
     scores = [answers.scores.get((t.key, scorer)) for t in trials if t is not None]
     known = [score for score in scores if score is not None]
-    n = len(scores)
+    n = len(known)
     return {
         "correct": _share(proportion(
             sum(s.correct is True for s in known), n, confidence=confidence)),
         "correct_uncertain": sum("correct" in s.uncertain for s in known),
         "abstained": _share(proportion(
             sum(s.abstained is True for s in known), n, confidence=confidence)),
-        "not_scored": n - len(known),
+        "not_scored": len(scores) - n,
     }  # fmt: skip
 
 
