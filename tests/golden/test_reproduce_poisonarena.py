@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ragassay.arena.expectation import expected_round_figures
-from ragassay.arena.pool import QueryPool
+from ragassay.arena.pool import QueryPool, restricted
 from ragassay.arena.released import (
     ATTACKERS,
     data_folder,
@@ -125,6 +125,8 @@ def test_draws_are_those_of_pythons_generator() -> None:
         assert [ours.sample(range(7), m) for m in range(1, 7)] == [
             python.sample(range(7), m) for m in range(1, 7)
         ]
+        with pytest.raises(ValueError, match="nothing to draw from"):
+            ours.choice("")
         assert ours.choice("abcdef") == python.choice("abcdef")
 
 
@@ -148,6 +150,13 @@ def test_the_released_loop_keeps_its_rules(
         answers = [p for p in assignment.values() if p is not None]
         assert len(set(answers)) == len(answers)
         assert pools[query_id].positions("content_poison") or "content_poison" not in assignment
+
+
+def test_too_few_answers_for_the_released_loop_are_an_error(questions: list[QueryPool]) -> None:
+    few = [restricted(pool, {0, 1, 2}) for pool in questions]
+    with pytest.raises(DataError, match="deals 4 answers, but there are documents for 3 of 'test"):
+        next(replay(few, ReleasedLoop()))
+    assert next(replay(few, ReleasedLoop(attackers=3)))
 
 
 def test_rounds_with_contentpoison_are_validated_on_questions_of_the_other_rounds(

@@ -65,7 +65,7 @@ def replay(pools: Sequence[QueryPool], loop: ReleasedLoop) -> Iterator[tuple[str
     Raises
     ------
     DataError
-        There are too few questions to split.
+        There are too few questions to split, or too few answers of one.
     """
     draw = _PythonDraws(loop.seed)
     every = [pool.query_id for pool in pools]
@@ -74,11 +74,18 @@ def replay(pools: Sequence[QueryPool], loop: ReleasedLoop) -> Iterator[tuple[str
     draw.shuffle(every)
     draw.shuffle(partial)
     (train, check), (train_partial, check_partial) = _split(every), _split(partial)
-    if not (check and check_partial):
+    if not (train and check and train_partial and check_partial):
         raise DataError(
             f"the released loop needs questions on both sides of its split, found {len(every)} "
             f"and {len(partial)} with documents of {_PARTIAL}"
         )
+    most = MOST_ATTACKERS if loop.attackers is None else loop.attackers
+    for query_id, table in tables.items():
+        if len(table.every) < most:
+            raise DataError(
+                f"the released loop deals {most} answers, but there are documents for "
+                f"{len(table.every)} of {query_id!r}"
+            )
     for number in range(1, loop.rounds + 1):
         yield _play(draw, tables, train, train_partial, loop)
         if number % loop.validate_every == 0:
@@ -153,6 +160,8 @@ class _PythonDraws:
 
     def below(self, n: int) -> int:
         """Draw from 0 to n - 1."""
+        if n < 1:
+            raise ValueError(f"nothing to draw from: need n >= 1, got {n}")
         shift = 32 - n.bit_length()
         return next(value for word in self._words if (value := word >> shift) < n)
 
