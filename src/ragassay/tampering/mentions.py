@@ -12,15 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ragassay.tampering.language import Analysis, Name, Word
+from ragassay.tampering.people import FEMALE, MALE, NOT_IN_PERSONS, TITLES
 from ragassay.tampering.tables import (
     ALIASES,
     AREAS,
-    FEMALE,
     HEADS,
-    MALE,
-    NOT_IN_PERSONS,
     TABLES,
-    TITLES,
     WITHOUT_ARTICLE,
     Area,
 )
@@ -57,9 +54,31 @@ _WORK = (
 _WORK_AFTER = re.compile(
     r" ?(?:'s |’s )?(?:(?:world )?premi|release|(?:is|was|were|are)(?: \w+ly)? (?:released|directed"
     r"|published|recorded|filmed|premi|broadcast|aired|produced|based on|set in"
-    rf"|(?:an?|the) (?:[\w-]+ ){{0,6}}?(?:{_WORK})\b(?! (?:director|actor|actress|writer|producer"
-    r"|star|maker|player|critic|artist|host|singer|composer|theorist)))|(?:has|had|stars|features"
-    r"|follows|tells) (?:[A-Z]|the story)|premiered|aired)"
+    rf"|(?:an?|the|one of the) (?:[\w-]+ ){{0,6}}?(?:{_WORK})\b(?! (?:director|actor|actress|writer"
+    r"|producer|star|maker|player|critic|artist|host|singer|composer|theorist)\b))"
+    r"|(?:has|had|stars|features|follows|tells) (?-i:[A-Z]|the story)|premiered|aired)"
+    r"| ?, (?:an?|the) (?:[\w-]+ ){0,5}?(?:band|group|duo|trio|album|film|song|company|label"
+    r"|series)\b"
+    rf"| ?(?:\(|-LRB-) ?(?:\d{{4}} )?(?:\w+ )?(?:{_WORK})\b",
+    re.I,
+)
+_BY = r" by | starring | with | directed | director| actor| featuring | opposite "
+_IN_LIST_OF_WORKS = re.compile(
+    r"\b(?:films|movies|albums|songs|shows|series|novels|books|plays|titles|hits|singles)\b"
+    rf"(?:(?!{_BY})[^.;]){{0,160}}\Z"
+)
+_OF_COUNTRIES = frozenset({"country", "state", "province", "city", "town"})
+_GLOSSED_AS_WORK = re.compile(rf" ?(?:\(|-LRB-) ?(?:\d{{4}} )?(?:\w+ )?(?:{_WORK})\b")
+_ROLES = word_set(
+    "president minister chancellor king queen emperor governor mayor ambassador secretary senator"
+    " ministers presidents kings parliament government army navy capital state"
+)
+_WORK_BEFORE = re.compile(rf"\b(?:{_WORK}|entitled|titled|called) [\"“`']*\s?\Z")
+_ROYAL = word_set("king queen prince princess lord lady pope sir actor actress singer author")
+_NICKNAME_AFTER = re.compile(r" ?(?:``|[\"“'‘(]|-LRB-)")
+_NOT_TOWNS = word_set(
+    "province region islands mountain mountains river sea ocean gulf peninsula coast desert forest"
+    " airport station township republic territory kingdom campus canyon creek north south east west"
 )
 _LANGUAGE_AFTER = re.compile(r"[ -](?:language|speaking|dialect)\b")
 
@@ -166,6 +185,8 @@ def _place_or_class(
         if head in {"university", "college"} and text[stop : stop + 3] in {" of", ", "}:
             return None
         return Mention(start, stop, surface, HEADS[head], surface)
+    if head in NOT_IN_PERSONS | _NOT_TOWNS:
+        return None
     if name.label == "GPE" and _is_plain_name(surface) and _is_located(text, start, stop):
         if _is_part_of_a_name(text, analysis, start, stop, "city"):
             return None
@@ -203,6 +224,10 @@ def _is_part_of_a_name(text: str, analysis: Analysis, start: int, stop: int, kin
     """Tell whether a place stands within a longer name that the model did not see."""
     if text[max(0, start - 2) : start].strip() == ":":
         return True  # "Series : UK"
+    if kind not in {"demonym", "people"} and _WORK_BEFORE.search(text, max(0, start - 24), start):
+        return True  # "the film Australia"
+    if kind in _OF_COUNTRIES and _GLOSSED_AS_WORK.match(text, stop):
+        return True  # "Australia (2008 film)"
     if text[max(0, start - 1) : start] in {"-", "–", "/"} or re.match(r"[-–/][A-Z]", text[stop:]):
         return True
     before, after = _neighbors(analysis.words, start, stop)
@@ -211,11 +236,15 @@ def _is_part_of_a_name(text: str, analysis: Analysis, start: int, stop: int, kin
     if before and start - before.stop <= 1:
         if before.text.lower() in _DIRECTIONS:
             return True
-        if before.tag in {"NNP", "NNPS"} and _is_title(before) and kind != "demonym":
+        if _is_title(before) and before.tag in {"NNP", "NNPS"} and kind != "demonym":
             return True
+        bare = after is None or after.pos in {"AUX", "VERB", "PUNCT"}
+        if _is_title(before) and bare and before is not analysis.words[0]:
+            return True  # "Excuse My French is a show"
         if before.text == "of":
             further, _ = _neighbors(analysis.words, before.start, before.stop)
-            return further is not None and further.tag in {"NNP", "NNPS"} and _is_title(further)
+            named = further is not None and further.tag in {"NNP", "NNPS"} and _is_title(further)
+            return named and further is not None and further.text.lower() not in _ROLES
     return False
 
 
@@ -271,9 +300,20 @@ def _full_name(text: str, analysis: Analysis, start: int, stop: int) -> Mention 
     inside = [w for w in analysis.words if start <= w.start < stop and w.text[0].isalpha()]
     if not all(w.tag in {"NNP", "NNPS"} or w.text in _PARTICLES for w in inside):
         return None
-    if not _stands_free(text, analysis, start, stop) or _WORK_AFTER.match(text, stop):
+    if not _stands_free(text, analysis, start, stop) or _is_work(text, start, stop):
         return None
     return Mention(start, stop, surface, "person", surface)
+
+
+def _is_work(text: str, start: int, stop: int) -> bool:
+    """Tell whether what looks like a person is a film, an album or a band, or a gloss."""
+    before = text[max(0, start - 200) : start]
+    return (
+        _WORK_AFTER.match(text, stop) is not None
+        or _WORK_BEFORE.search(before) is not None
+        or _IN_LIST_OF_WORKS.search(before) is not None
+        or before.endswith(("-LRB- ", "("))
+    )
 
 
 def _is_name_word(word: str) -> bool:
@@ -317,8 +357,8 @@ def _single_names(
             continue
         else:
             before, _ = _neighbors(analysis.words, start, stop)
-            titled = before is not None and before.text.lower() in TITLES
-            if titled and surface not in _GIVEN and start - before.stop == 1:  # type: ignore[union-attr]
+            titled = before is not None and before.text.lower() in TITLES - _ROYAL
+            if titled and surface not in _GIVEN:
                 yield Mention(start, stop, surface, "surname", surface)
-            elif surface in _GIVEN:
+            elif surface in _GIVEN and not _NICKNAME_AFTER.match(text, stop):
                 yield Mention(start, stop, surface, "given name", surface)

@@ -98,9 +98,12 @@ class NumberSwap:
         Equal ``texts`` and equal generators give the same mapping, whichever the passage.
         """
         asked = frozenset(t.text for t in tokenize(question)) if self.keep_asked else frozenset()
-        plan = _plan([n for text in texts for n in _swappable(text, asked)], rng)
-        numbers = _swappable(passage_text, asked)
-        values = _moved(passage_text, numbers, plan)
+        plan = _plan(
+            [n for text in texts for n in find_numbers(text) if not _is_asked(text, n, asked)], rng
+        )
+        numbers = list(find_numbers(passage_text))
+        kept = [_is_asked(passage_text, number, asked) for number in numbers]
+        values = _moved(passage_text, numbers, kept, plan)
         edits = []
         for number, after in zip(numbers, values, strict=True):
             if after is not None:
@@ -110,12 +113,8 @@ class NumberSwap:
         return edited(passage_text, edits, otherwise="no number to swap")
 
 
-def _swappable(text: str, asked: frozenset[str]) -> list[Number]:
-    return [
-        number
-        for number in find_numbers(text)
-        if not asked.issuperset(t.text for t in tokenize(text[number.start : number.stop]))
-    ]
+def _is_asked(text: str, number: Number, asked: frozenset[str]) -> bool:
+    return asked.issuperset(t.text for t in tokenize(text[number.start : number.stop]))
 
 
 # ------------------------------------------------------------------------------------ the plan
@@ -162,26 +161,28 @@ def _is_small(number: Number) -> bool:
 # ------------------------------------------------------------------------------------- moving
 
 
-def _moved(text: str, numbers: Sequence[Number], plan: _Plan) -> list[str | None]:
+def _moved(
+    text: str, numbers: Sequence[Number], kept: Sequence[bool], plan: _Plan
+) -> list[str | None]:
     """Return what is written for each number; None leaves it."""
     written: list[str | None] = []
-    values: list[float | None] = []
+    values: list[float] = []
     for at, number in enumerate(numbers):
-        value = _value(number, plan)
-        if at and numbers[at - 1].stop <= number.start:
+        value = None if kept[at] else _value(number, plan)
+        after = None if value is None else write(number, value)
+        if at and after is not None and value is not None:
             previous, moved = numbers[at - 1], values[-1]
             between = text[previous.stop : number.start]
             if _is_short_year(previous, number, between):
-                values.append(None)
-                written.append(_short_year(previous, number, moved))
-                continue
-            if _RANGE.match(between) and moved is not None and previous.kind == number.kind:
-                wider = number.value - previous.value
-                if wider > 0 and value is not None and value <= moved:
-                    value = moved + wider  # a range keeps its order
-        after = None if value is None else write(number, value)
+                value, after = number.value, _short_year(previous, number, moved)
+            elif _RANGE.match(between) and number.value > previous.value >= 0 and value <= moved:
+                # A range keeps its order, also where its first number stays.
+                same = moved == previous.value
+                value = number.value + abs(number.value - value) if same else (
+                    moved + number.value - previous.value)  # fmt: skip
+                after = write(number, value)
         changed = after is not None and after != text[number.start : number.stop]
-        values.append(value if changed else None)
+        values.append(value if changed and value is not None else number.value)
         written.append(after if changed else None)
     return written
 
@@ -196,9 +197,7 @@ def _is_short_year(previous: Number, number: Number, between: str) -> bool:
     )
 
 
-def _short_year(previous: Number, number: Number, moved: float | None) -> str | None:
-    if moved is None:
-        return None
+def _short_year(previous: Number, number: Number, moved: float) -> str:
     length = (number.value - previous.value) % 100
     last = int(moved + length)
     return f"{last % 100:02d}" if last // 100 == int(moved) // 100 else str(last)

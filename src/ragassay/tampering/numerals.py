@@ -61,6 +61,7 @@ _UNIT_AFTER = re.compile(
     r"|residents|points?|units?|copies|dollars?|pounds?|euros?|tons?|tonnes?|kg|acres?|hectares?"
     r"|square|times|seats?|votes?|students?|employees?|soldiers?|books?|songs?|games?|goals?)\b"
 )
+_DECADE_AFTER = re.compile(r"\s?['’]s\b")
 _CENTURY_AFTER = re.compile(r"[ -](?:century|centuries)\b", re.I)
 _NO_AMOUNT_AFTER = re.compile(
     r"(?:-|\s)(?:thirds?|quarters?|fifths?|sixths?|eighths?|tenths?|half|halves|bit)\b|\s?[/*^=+]"
@@ -201,9 +202,11 @@ def _digit_kind(plain: str, given: str, value: float, before: str, after: str) -
     if _names(before) and not (year and _MONTH_BEFORE.search(before)) and not unit:
         return None
     if year:
-        return "year"
+        return "decade" if value % 10 == 0 and _DECADE_AFTER.match(after) else "year"
     if whole and value <= 120 and (_AGE_AFTER.match(after) or _AGE_BEFORE.search(before)):
         return "age"
+    if before.endswith("the ") and not re.match(r"[ -]\w", after):
+        return None  # "On the 6"
     if _CAPITAL_AFTER.match(after) and not unit and not _COUNTED_CAPITAL.match(after):
         return None
     return "amount"

@@ -13,21 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ragassay.matching import phrase, tokenize
-from ragassay.tampering.mentions import AREA_BY_CITY, AREA_BY_NAME, Mention, area_of, surname
-from ragassay.tampering.tables import (
-    AREAS,
-    FEMALE,
-    MALE,
-    SURNAMES,
-    TABLES,
-    TOWNS,
-    Area,
-)
+from ragassay.tampering.mentions import AREA_BY_NAME, Mention, area_of, surname
+from ragassay.tampering.people import ALSO_FEMALE, ALSO_MALE, FEMALE, MALE, SURNAMES
+from ragassay.tampering.tables import AREAS, TABLES, TOWNS, Area
 
 _PEOPLE = frozenset({"person", "surname", "given name"})
 _OF_AREA = frozenset({"demonym", "people", "language", "city"})
-_HE = re.compile(r"\b(?:he|him|his|himself|actor|king|prince|father|brother)\b", re.I)
-_SHE = re.compile(r"\b(?:she|her|hers|herself|actress|queen|princess|mother|sister)\b", re.I)
+_HE = re.compile(r"\b(?:he|him|his|himself|actor|king|prince|father|brother|men|man)\b", re.I)
+_SHE = re.compile(
+    r"\b(?:she|her|hers|herself|actress|queen|princess|mother|sister|women|woman)\b", re.I
+)
 _REGNAL = re.compile(r"[IVX]{1,4}\Z")
 
 Substitutes = Mapping[tuple[str, str], str]
@@ -220,16 +215,11 @@ def _people(
 
 def _given_names(first: str, text: str) -> list[str]:
     """Return given names of the gender that the name or the text speaks of."""
-    if first in FEMALE:
+    if first in FEMALE or first in ALSO_FEMALE:
         return FEMALE
-    if first in MALE:
+    if first in MALE or first in ALSO_MALE:
         return MALE
     if first.endswith("a"):
         return FEMALE  # Johanna: nearly always, where no table knows the name
     he, she = len(_HE.findall(text)), len(_SHE.findall(text))
     return FEMALE if she > he else MALE
-
-
-def is_known_place(name: str) -> bool:
-    """Tell whether a name is a place of the tables."""
-    return name in AREA_BY_NAME or name in AREA_BY_CITY

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ragassay.tampering.words import entries, word_set
+from ragassay.tampering.words import entries
 
 AreaKind = Literal["country", "state", "province"]
 
@@ -193,48 +193,10 @@ TOWNS = entries(
     """
 )
 
-MALE = entries(
-    """
-    Adam, Adrian, Alan, Albert, Alexander, Alfred, Andrew, Anthony, Arthur, Benjamin, Bernard,
-    Brian, Carl, Charles, Christopher, Colin, Daniel, David, Dennis, Derek, Donald, Douglas,
-    Edmund, Edward, Eric, Ernest, Francis, Frank, Frederick, Gabriel, Geoffrey, George, Gerald,
-    Graham, Gregory, Harold, Harry, Henry, Herbert, Howard, Hugh, Ian, Isaac, Jack, Jacob, James,
-    Jason, Jeffrey, John, Jonathan, Joseph, Julian, Keith, Kenneth, Kevin, Lawrence, Leonard,
-    Louis, Malcolm, Mark, Martin, Matthew, Michael, Nathan, Neil, Nicholas, Oliver, Oscar,
-    Patrick, Paul, Peter, Philip, Ralph, Raymond, Richard, Robert, Roger, Ronald, Samuel, Scott,
-    Simon, Stanley, Stephen, Steven, Theodore, Thomas, Timothy, Victor, Vincent, Walter, William
-    """
-)
-FEMALE = entries(
-    """
-    Agnes, Alice, Amanda, Amy, Andrea, Angela, Ann, Anna, Anne, Barbara, Beatrice, Brenda,
-    Carol, Caroline, Catherine, Charlotte, Christina, Clara, Claire, Cynthia, Deborah, Denise,
-    Diana, Diane, Dorothy, Edith, Eleanor, Elizabeth, Ellen, Emily, Emma, Esther, Ethel, Evelyn,
-    Florence, Frances, Gloria, Grace, Hannah, Harriet, Heather, Helen, Irene, Isabel, Jane,
-    Janet, Jean, Jennifer, Jessica, Joan, Josephine, Joyce, Judith, Julia, Karen, Katherine,
-    Laura, Linda, Lisa, Louise, Lucy, Margaret, Maria, Marie, Martha, Mary, Mildred, Miriam,
-    Nancy, Natalie, Nicole, Nora, Olivia, Pamela, Patricia, Rachel, Rebecca, Rosemary, Ruth,
-    Sally, Sandra, Sarah, Sharon, Sophie, Stephanie, Susan, Sylvia, Teresa, Ursula, Vera,
-    Veronica, Virginia, Vivian
-    """
-)
-SURNAMES = entries(
-    """
-    Abbott, Ashworth, Atkins, Barlow, Beckett, Bennett, Blackwell, Bradshaw, Brennan, Calloway,
-    Carmichael, Chandler, Colburn, Conway, Crawford, Dalton, Davenport, Donovan, Drummond,
-    Eastwick, Ellison, Fairbanks, Fenwick, Fielding, Fletcher, Forsyth, Gallagher, Garland,
-    Gibbons, Goodwin, Hadley, Halloran, Harding, Hathaway, Hollis, Hargrove, Ingram, Jarvis,
-    Keating, Kendrick, Kirkwood, Lambert, Langley, Lindgren, Lockhart, Mallory, Marlowe, Maddox,
-    Merrick, Mercer, Norwood, Oakley, Osborne, Paxton, Pemberton, Prescott, Quinlan, Radcliffe,
-    Ramsey, Redmond, Rowland, Sandoval, Sawyer, Sheridan, Sinclair, Stafford, Sterling, Talbot,
-    Thornton, Tillman, Underwood, Vaughan, Wakefield, Wendell, Whitaker, Winslow, Wyatt, Yardley
-    """
-)
-
 # Organizations, works of nature and prizes that are replaced as whole names. A name of the
 # table stands for its class wherever it occurs as an entity.
 TABLES: dict[str, list[str]] = {
-    "continent": entries("Africa, Asia, Europe, South America, North America, Antarctica"),
+    "continent": entries("Africa, Asia, Europe, South America, North America"),
     "river": entries(
         """
         Amazon River, Nile River, Danube River, Rhine River, Thames River, Volga River,
@@ -361,23 +323,3 @@ HEADS = {
     "inc": "company", "ltd": "company", "ltd.": "company", "corp.": "company", "motors": "company",
     "party": "party", "f.c.": "football club",
 }  # fmt: skip
-TITLES = word_set(
-    """
-    mr. mrs. ms. dr. sir lord lady president senator governor king queen prince princess pope
-    general colonel captain professor judge mayor bishop director actor actress singer author
-    """
-)
-# Words that no person is called by, though the model calls what has them a person.
-NOT_IN_PERSONS = word_set(
-    """
-    academy act airport album april august award awards bay best billboard book boys bridge
-    castle century championship chart church city club college corporation county cup day days
-    december district emmy empire festival film force fund game games girls globe grammy guild
-    hall hill hotel house hundred island january july june lake league love magazine man march
-    monday month mount movie museum music my night november october olympic olympics park party
-    place play prize records river road rock rose saturday school season september series show
-    song songs square st. stadium star street sunday tale television the theater theatre time
-    times top tour tower tv university valley video war week woman world year years your inc.
-    february friday lrb rrb lsb rsb super bowl cold great big hot little new old american
-    """
-)
