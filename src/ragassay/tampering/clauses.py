@@ -31,6 +31,7 @@ _BE = frozenset({"is", "are", "was", "were", "am", "'s", "’s", "'re", "’re",
 _HAVE = frozenset({"has", "have", "had", "'s", "’s", "'ve", "’ve", "'d", "’d"})
 _MODALS = word_set("can could will would shall should may might must 'll ’ll 'd ’d wo ca")
 _BEFORE_DENIAL = frozenset({"also", "since", "now", "then", "later"})
+_PARTICIPLES = word_set("born called named titled entitled dubbed nicknamed abbreviated")
 _PLURALS = word_set("shows films stars plays books songs works roles hits tours games acts records")
 _DO = frozenset({"do", "does", "did"})
 MAX_SENTENCE = 1_500
@@ -182,7 +183,7 @@ def _takes_do(sentence: str, words: Sequence[Word], at: int) -> bool:
     before = words[at - 1].text if at else ""
     if word.tag == "VBD" and before in {"(", ",", "-LRB-", "-", "-RSB-", "-RRB-", ")"}:
         return False  # rather a participle: "(abbreviated X)"
-    if before in {"only", "just", "even"} or word.text == "born":
+    if before in {"only", "just", "even"} or word.text in _PARTICIPLES:
         return False
     if word.tag == "VBZ" and word.text in _PLURALS and words[at - 1].tag == "NN":
         return False  # "television shows"

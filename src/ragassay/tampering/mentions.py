@@ -71,7 +71,7 @@ _OF_COUNTRIES = frozenset({"country", "state", "province", "city", "town"})
 _GLOSSED_AS_WORK = re.compile(rf" ?(?:\(|-LRB-) ?(?:\d{{4}} )?(?:\w+ )?(?:{_WORK})\b")
 _ROLES = word_set(
     "president minister chancellor king queen emperor governor mayor ambassador secretary senator"
-    " ministers presidents kings parliament government army navy capital state"
+    " ministers presidents kings parliament government army navy capital state republic kingdom"
 )
 _WORK_BEFORE = re.compile(rf"\b(?:{_WORK}|entitled|titled|called) [\"“`']*\s?\Z")
 _ROYAL = word_set("king queen prince princess lord lady pope sir actor actress singer author")
@@ -312,7 +312,7 @@ def _is_work(text: str, start: int, stop: int) -> bool:
         _WORK_AFTER.match(text, stop) is not None
         or _WORK_BEFORE.search(before) is not None
         or _IN_LIST_OF_WORKS.search(before) is not None
-        or before.endswith(("-LRB- ", "("))
+        or before.endswith(("-LRB- ", "(", ": "))
     )
 
 

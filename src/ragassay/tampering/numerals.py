@@ -167,7 +167,7 @@ def _is_rank(word: str, before: str, after: str) -> bool:
         return False
     if re.search(r"\b(?:one|two|three|a|an)[ -]\Z", before):
         return word in {"second", "third"} and re.search(r"\ba \Z", before) is not None
-    return re.search(r"\b(?:the|his|her|its|their|my|our|a|was|is|in|on) \Z", before) is not None
+    return re.search(r"\b(?:the|his|her|its|their|my|our|a) \Z", before) is not None
 
 
 def _digits(given: str, start: int, stop: int, before: str, after: str) -> Number | None:

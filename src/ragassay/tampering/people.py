@@ -88,6 +88,6 @@ NOT_IN_PERSONS = word_set(
     times top tour tower tv university valley video war week woman world year years your inc.
     february friday marina casino resort resorts plaza center centre mall lrb rrb lsb rsb super bowl
     cold great big hot little new old american bad good enterprises entertainment group productions
-    pictures media network channel band romance heart christmas
+    pictures media network channel band romance heart christmas triangle
     """
 )
