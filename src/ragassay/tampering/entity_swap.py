@@ -65,7 +65,7 @@ class EntitySwap:
 
     def prepare(self, passages: Sequence[str]) -> None:
         """Read many passages in one batch, before they are tampered with one by one."""
-        analyze(passages)
+        analyze(passages, "names")
 
     def apply_together(
         self,
@@ -78,7 +78,7 @@ class EntitySwap:
 
         Equal ``texts`` and equal generators give equal substitutes, whichever the passage.
         """
-        by_text = dict(zip(texts, analyze(texts), strict=True))
+        by_text = dict(zip(texts, analyze(texts, "names"), strict=True))
         mentions = {text: find_mentions(text, found) for text, found in by_text.items()}
         substitutes = draw_substitutes(
             [mention for text in texts for mention in mentions[text]],

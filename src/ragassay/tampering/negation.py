@@ -93,7 +93,7 @@ class Negation:
 
     def prepare(self, passages: Sequence[str]) -> None:
         """Read many passages in one batch, before they are tampered with one by one."""
-        analyze([text[a:b] for text in passages for a, b in _ranked(text, "")])
+        analyze([text[a:b] for text in passages for a, b in _ranked(text, "")], "verbs")
 
 
 def _place(text: str, question: str) -> tuple[int, Predicate] | None:
@@ -102,7 +102,7 @@ def _place(text: str, question: str) -> tuple[int, Predicate] | None:
     None where there is none, or where a negated one is closer.
     """
     spans = _ranked(text, question)
-    analyses = analyze([text[start:stop] for start, stop in spans])
+    analyses = analyze([text[start:stop] for start, stop in spans], "verbs")
     for (start, stop), analysis in zip(spans, analyses, strict=True):
         sentence = text[start:stop]
         if is_negated(sentence):

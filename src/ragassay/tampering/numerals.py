@@ -92,7 +92,8 @@ _COUNTED_CAPITAL = re.compile(
 class Number:
     """A number at ``[start, stop)``: its value, what it counts and how it is written.
 
-    ``style`` is "digits", "words", "suffix" (5th) or "clock" (the hour of 10:30).
+    ``style`` is "digits", "words", "suffix" (5th), "plural" (1980s) or "clock" (the
+    hour of 10:30).
     ``decimals`` and ``commas`` are how digits are written; a clock's hour has ``decimals``
     places.
     """
@@ -101,7 +102,7 @@ class Number:
     stop: int
     value: float
     kind: Kind
-    style: Literal["digits", "words", "suffix", "clock"]
+    style: Literal["digits", "words", "suffix", "clock", "plural"]
     decimals: int = 0
     commas: bool = False
 
@@ -127,7 +128,7 @@ def _read(group: str, given: str, start: int, stop: int, before: str, after: str
         places = len(hour) if hour[0] == "0" else 1
         return Number(start, start + len(hour), int(hour), "time", "clock", places)
     if group == "decade":
-        return Number(start, stop, int(given), "decade", "digits")
+        return Number(start, stop + 1, int(given), "decade", "plural")
     if group in {"ordinal", "ordinal_word"}:
         return _ordinal(group, given, start, stop, before, after)
     if group == "words":
@@ -248,6 +249,8 @@ def write(number: Number, value: float) -> str | None:
     if number.style == "digits":
         return f"{value:{',' if number.commas else ''}.{number.decimals}f}"
     whole = int(value)
+    if number.style == "plural":
+        return f"{whole}s"
     if number.style == "clock":
         return f"{whole:0{number.decimals}d}"
     if number.style == "suffix":
