@@ -138,6 +138,12 @@ def test_a_person_becomes_a_person_of_the_same_gender(english: None) -> None:
         assert found["Harold Berger"].split()[0] in MALE
 
 
+def test_pronouns_tell_the_gender_of_a_single_person(english: None) -> None:
+    for seed in DRAWS:
+        found = check(EntitySwap(), "Alice Berger was proud of his songs.", "", seed)
+        assert found.text.split()[0] in MALE
+
+
 def test_names_of_the_question_are_kept(english: None) -> None:
     question = "In which country is Paris?"
     found = check(EntitySwap(), TOWER, question, 1)
@@ -269,7 +275,14 @@ def test_small_numbers_stay_plural_and_words_stay_words() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["between 18 and 25 men", "10-20 days", "from 1914 to 1918", "1939-45", "1,000 to 9,000"],
+    [
+        "between 18 and 25 men",
+        "10-20 days",
+        "from 1914 to 1918",
+        "1939-45",
+        "1939 -- 45",
+        "1,000 to 9,000",
+    ],
 )
 def test_a_range_keeps_its_order(text: str) -> None:
     for seed in DRAWS:

@@ -28,7 +28,7 @@ from ragassay.tampering.numerals import Number, find_numbers, write
 LATEST_YEAR = 2024  # no year is moved past it, or past the latest year of the passages
 _FACTORS = (0.0, 0.1, 0.5, 2.0, 10.0)  # 0: drop the leading digit
 _RANGE = re.compile(r"\s?(?:-{1,2}|–|—|\bto\b|\band\b|\bor\b)\s?\Z")
-_DASH = re.compile(r"[-–]\Z")
+_DASH = re.compile(r"\s?(?:-{1,2}|–)\s?\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,8 @@ def _read(group: str, given: str, start: int, stop: int, before: str, after: str
         named = _CAPITAL_AFTER.match(after) and not _COUNTED_CAPITAL.match(after)
         if named or _NO_AMOUNT_AFTER.match(after):
             return None
-        kind: Kind = "age" if _AGE_AFTER.match(after) else "amount"
+        aged = _AGE_AFTER.match(after) or _AGE_BEFORE.search(before)
+        kind: Kind = "age" if aged else "amount"
         return Number(start, stop, float(_value(given)), kind, "words")
     return _digits(given, start, stop, before, after)
 

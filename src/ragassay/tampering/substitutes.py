@@ -195,7 +195,7 @@ def _people(
         words = key.split()
         if any(len(word) > 2 and _is_asked(word, asked) for word in words):
             continue
-        given = pool.draw(_given_names(words[0], text))
+        given = pool.draw(_given_names(words[0], text, alone=len(keys) == 1))
         if _REGNAL.match(words[-1]) or kinds.get(key) == "given name":
             if given:
                 found["given name", key] = given
@@ -213,13 +213,18 @@ def _people(
     return found
 
 
-def _given_names(first: str, text: str) -> list[str]:
-    """Return given names of the gender that the name or the text speaks of."""
+def _given_names(first: str, text: str, *, alone: bool) -> list[str]:
+    """Return given names of the gender that the name or the text speaks of.
+
+    Of a person ``alone`` in the text its pronouns say more than the name (Alice Cooper).
+    """
+    he, she = len(_HE.findall(text)), len(_SHE.findall(text))
+    if alone and he + she and not (he and she):
+        return FEMALE if she else MALE
     if first in FEMALE or first in ALSO_FEMALE:
         return FEMALE
     if first in MALE or first in ALSO_MALE:
         return MALE
     if first.endswith("a"):
         return FEMALE  # Johanna: nearly always, where no table knows the name
-    he, she = len(_HE.findall(text)), len(_SHE.findall(text))
     return FEMALE if she > he else MALE

@@ -96,6 +96,43 @@ Colombia | Colombian | Bogota, Cali
 Venezuela | Venezuelan | Caracas, Maracaibo
 Uruguay | Uruguayan | Montevideo, Salto
 Jamaica | Jamaican | Montego Bay
+Bolivia | Bolivian |
+Ecuador | Ecuadorian |
+Panama | Panamanian |
+Paraguay | Paraguayan |
+Costa Rica | Costa Rican |
+Guatemala | Guatemalan |
+Honduras | Honduran |
+Nicaragua | Nicaraguan |
+Haiti | Haitian |
+Albania | Albanian* |
+Armenia | Armenian* |
+Azerbaijan | Azerbaijani* |
+Belarus | Belarusian* |
+Bosnia | Bosnian* |
+Estonia | Estonian* |
+Latvia | Latvian* |
+Lithuania | Lithuanian* |
+Slovakia | Slovak* |
+Slovenia | Slovenian* |
+Cyprus | Cypriot |
+Kazakhstan | Kazakh* |
+Mongolia | Mongolian* |
+Cambodia | Cambodian |
+Afghanistan | Afghan |
+Syria | Syrian |
+Kuwait | Kuwaiti |
+Algeria | Algerian |
+Tunisia | Tunisian |
+Libya | Libyan |
+Angola | Angolan |
+Cameroon | Cameroonian |
+Senegal | Senegalese |
+Somalia | Somali* |
+Tanzania | Tanzanian |
+Uganda | Ugandan |
+Zambia | Zambian |
+Zimbabwe | Zimbabwean |
 """
 _COUNTRIES_WITH_ARTICLE = """
 United States | American |
