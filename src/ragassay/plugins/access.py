@@ -7,7 +7,8 @@ tokens unless a parameter says so, and everything comes back as NumPy arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,6 +19,43 @@ from ragassay.types import Message
 Similarity = Literal["dot", "cosine"]
 Ids = tuple[int, ...]
 """Token ids of one sequence, without special tokens unless said otherwise."""
+
+_PLACEHOLDER = re.compile(r"\s*(?:[\[<]unused[_-]?\d+[\]>]|madeupword\d+|<\|.*\|>)\s*")
+
+
+def usable_tokens(pieces: Sequence[str], special: Collection[int]) -> NDArray[np.bool_]:
+    r"""Tell which tokens a text may hold.
+
+    Parameters
+    ----------
+    pieces : sequence of str, length V
+        The text of each token by itself.
+    special : collection of int
+        Special and added tokens, and ids that the tokenizer does not know.
+
+    Returns
+    -------
+    ndarray of bool, shape (V,)
+        False for special, unused, control, white-space and non-printable tokens, and for
+        parts of a character.
+
+    Examples
+    --------
+    >>> usable_tokens(["[PAD]", "[unused3]", "a", " b", "\n", "\ufffd", ""], {0}).tolist()
+    [False, False, True, True, False, False, False]
+    """
+    known = set(special)
+    return np.array(
+        [
+            number not in known
+            and bool(piece.strip())
+            and piece.isprintable()
+            and "\ufffd" not in piece
+            and _PLACEHOLDER.fullmatch(piece) is None
+            for number, piece in enumerate(pieces)
+        ],
+        dtype=np.bool_,
+    )
 
 
 @runtime_checkable
