@@ -249,6 +249,14 @@ def test_a_system_without_a_defense_keeps_what_it_retrieves() -> None:
     assert poison.details[0]["against"] == ""
 
 
+def test_what_an_undefended_system_does_not_retrieve_passes_nothing() -> None:
+    poison, _ = craft(
+        QueryAttacker(n=1, queries=1),
+        gate=None, retrieves=lambda _: False, answer=lambda _: "Bacon",
+    )  # fmt: skip
+    assert set(poison.details[0]["labels"].values()) == {False}
+
+
 def test_to_be_tuned_against_a_defense_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"'TrustRAG'.*no defense"):
         craft(QueryAttacker(against="TrustRAG"), gate=None)
