@@ -190,7 +190,7 @@ class LanguageModelAccess:
         tokens = torch.tensor([list(ids)], device=device)
         with self._lock, torch.enable_grad():
             inputs = self._layer(tokens).detach().requires_grad_(True)
-            output = self._run(inputs_embeds=inputs, use_cache=False)
+            output = self._run(inputs_embeds=inputs)
             loss = _loss(output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights)
             (slopes,) = torch.autograd.grad(loss, inputs)
         with torch.inference_mode():
@@ -236,18 +236,18 @@ class LanguageModelAccess:
             ``max_tokens`` is below 1.
         """
         import torch
+        from transformers import DynamicCache
 
         if max_tokens < 1:
             raise ValueError(f"need max_tokens >= 1, got {max_tokens}")
         device = self._layer.weight.device
         written: list[int] = []
-        fed, cache = list(self.chat_ids(messages)), None
+        fed, cache = list(self.chat_ids(messages)), DynamicCache()
         with self._lock, torch.inference_mode():
             while len(written) < max_tokens:
                 output = self._run(
                     input_ids=torch.tensor([fed], device=device),
-                    past_key_values=cache,
-                    use_cache=True,
+                    cache=cache,
                     logits_to_keep=1,
                 )
                 self._forwards += 1
@@ -255,7 +255,7 @@ class LanguageModelAccess:
                 if token in self._codec.stop:
                     break
                 written.append(token)
-                fed, cache = [token], output.past_key_values
+                fed = [token]
         return self.decode(written)
 
     def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -319,9 +319,18 @@ class LanguageModelAccess:
         config = self._model.config.get_text_config()
         return min(_WINDOW, int(getattr(config, "max_position_embeddings", None) or _WINDOW))
 
+    @cached_property
+    def _accepted(self) -> frozenset[str]:
+        return frozenset(inspect.signature(self._model.forward).parameters)
+
     def _run(self, **inputs: Any) -> Any:
-        if "logits_to_keep" not in inspect.signature(self._model.forward).parameters:
+        accepted = self._accepted
+        if "logits_to_keep" not in accepted:
             inputs.pop("logits_to_keep", None)
+        cache = inputs.pop("cache", None)
+        inputs["use_cache"] = cache is not None
+        if cache is not None:  # newer versions of transformers have the shorter word
+            inputs["cache" if "cache" in accepted else "past_key_values"] = cache
         try:
             return self._model(**inputs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -348,9 +357,10 @@ class LanguageModelAccess:
 
     def _keep(self, ids: Ids) -> Any:
         import torch
+        from transformers import DynamicCache
 
-        tokens = torch.tensor([list(ids)], device=self._layer.weight.device)
-        cache = self._run(input_ids=tokens, use_cache=True, logits_to_keep=1).past_key_values
+        tokens, cache = torch.tensor([list(ids)], device=self._layer.weight.device), DynamicCache()
+        self._run(input_ids=tokens, cache=cache, logits_to_keep=1)
         self._forwards += 1
         return [(layer.keys, layer.values) for layer in cache.layers]
 
@@ -367,8 +377,7 @@ class LanguageModelAccess:
         tokens = torch.tensor([list(row) for row in rows], device=self._layer.weight.device)
         output = self._run(
             input_ids=tokens,
-            past_key_values=cache,
-            use_cache=cache is not None,
+            cache=cache,
             logits_to_keep=keep,
         )
         return output.logits[:, -keep:]
