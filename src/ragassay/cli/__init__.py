@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, labels, runs
+from ragassay.cli import audit, exchange, labels, poison, runs
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, Interrupted, RagassayError
 
@@ -31,6 +31,8 @@ for command in (runs.run, runs.plan, runs.report):
 app.command("import")(exchange.import_answers)
 app.command("export")(exchange.export_answers)
 app.command()(labels.score)
+app.command()(poison.attack)
+app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.command("list")(runs.list_plugins)
 app.command()(runs.show)

@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from ragassay.canon import rng_for, to_plain
+from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.sections import sections
+from ragassay.experiments.tax import read_facts, run_tax
 from ragassay.stats.intervals import COARSE_GROUPS, Interval, cluster_bootstrap, wilson
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
@@ -100,6 +102,7 @@ def analyze(folder: str | Path) -> dict[str, Any]:
         for scorer in resolved["scorers"]
         for cell in cells
     ]
+    facts = read_facts(store)
     return {
         "v": 1,
         "protocol": resolved["protocol"],
@@ -121,7 +124,10 @@ def analyze(folder: str | Path) -> dict[str, Any]:
             label: [queries[query.id] for query in members]
             for label, (members, _) in plan.items()
         }),
-        "warnings": _warnings(queries, analyzed, resolved["headline"]),
+        "tax": run_tax(facts, analyzed, resolved["headline"]),
+        "warnings": [
+            *_warnings(queries, analyzed, resolved["headline"]), *delivery_warnings(facts)
+        ],
     }  # fmt: skip
 
 

@@ -59,16 +59,23 @@ class Tools(Protocol):
 
 
 class VictimAnswer(str):
-    """The victim's answer, raw, and which of the passages put to it were retrieved for it.
+    """The system's answer, raw, and what became of the passages put to it.
 
-    It is a string; ``retrieved`` has one truth value for each passage, in their order.
+    It is a string (empty where a defense declined). ``retrieved`` has one truth value for each
+    passage, in their order; so has ``kept``, what the defense let through, which is None where
+    the system has no defense.
     """
 
     retrieved: tuple[bool, ...]
+    kept: tuple[bool, ...] | None
 
-    def __new__(cls, text: str, retrieved: Sequence[bool] = ()) -> VictimAnswer:
+    def __new__(
+        cls, text: str, retrieved: Sequence[bool] = (), kept: Sequence[bool] | None = None
+    ) -> VictimAnswer:
+        """Join an answer and what became of the passages."""
         self = super().__new__(cls, text)
         self.retrieved = tuple(retrieved)
+        self.kept = None if kept is None else tuple(kept)
         return self
 
 
@@ -125,7 +132,8 @@ class AttackerView(Protocol):
         """Ask the system, with these passages added to the corpus. Needs ``llm="query"`` or more.
 
         Retrieval, prompt and decoding are the experiment's; the question is the exact one,
-        which must be declared.
+        which must be declared. The system is undefended, unless the attack has an option
+        ``against`` that names a defense of the experiment by its title.
         """
 
     @property
