@@ -5,14 +5,16 @@ behind it), the same candidates are scored three ways: batched and trimmed to th
 the attacks do; one at a time; and batched, padded to the model's maximum. Each way runs in a
 process of its own, so that the peak of resident memory is its own ("added" is what scoring
 added to the loaded model). The rounds of the three ways alternate, and their medians are
-compared: on a machine that is busy with other work, only the ratios mean something. All ways
-must give equal similarities and choose the same candidate, or the run fails.
+compared: on a machine that is busy with other work, only the ratios mean something, and those
+of processor time ("cpu") are the steadier ones; a threshold is met by either. All ways must give
+equal similarities and choose the same candidate, or the run fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -29,7 +31,7 @@ TEXT = (
     "which the harbor company built in 1871 and still keeps."
 )
 WAYS = ("batched", "single", "padded")
-LEAST = {("hotflip", "single"): 2.0, ("gaslite", "single"): 0.0, ("gaslite", "padded"): 8.0}
+LEAST = {("hotflip", "single"): 2.0, ("gaslite", "padded"): 8.0}
 TOLERANCE = 2e-6  # float32: other shapes round the last bits differently
 
 
@@ -59,27 +61,37 @@ def way_of(name: str, access: Any, limit: int) -> Callable[[Any], np.ndarray]:
 
     if name == "batched":
         return lambda sequences: access.embed_ids(sequences)
-    model = access._model
+    if name == "single":
+        # Its forward pass alone, without the bookkeeping of a call.
+        wrap = lambda ids: (*access.opening, *ids, *access.closing)  # noqa: E731
 
-    def one_at_a_time(sequences: Any) -> np.ndarray:
-        rows = []
-        with torch.inference_mode():
-            for ids in sequences:
-                whole = [*access.opening, *ids, *access.closing]
-                rows.append(access._run([tuple(whole)], len(whole)).float().numpy()[0])
-        return np.array(rows)
+        def one_at_a_time(sequences: Any) -> np.ndarray:
+            with torch.inference_mode():
+                rows = [access._run([wrap(ids)]).float().numpy()[0] for ids in sequences]
+            return np.array(rows)
+
+        return one_at_a_time
 
     def padded(sequences: Any) -> np.ndarray:
-        rows = []
-        with torch.inference_mode():
-            for start in range(0, len(sequences), 32):
-                some = sequences[start : start + 32]
-                whole = [(*access.opening, *ids, *access.closing) for ids in some]
-                rows.append(access._run(whole, limit).float().numpy())
-        return np.concatenate(rows)
+        found = []
+        for start in range(0, len(sequences), access._batch_size):
+            some = sequences[start : start + access._batch_size]
+            ids = torch.zeros((len(some), limit), dtype=torch.long)  # the padding token is 0
+            mask = torch.zeros_like(ids)
+            for row, tokens in enumerate(some):
+                whole = [*access.opening, *tokens, *access.closing]
+                ids[row, : len(whole)] = torch.tensor(whole)
+                mask[row, : len(whole)] = 1
+            features = {
+                "input_ids": ids,
+                "attention_mask": mask,
+                "token_type_ids": torch.zeros_like(ids),
+            }
+            with torch.inference_mode():
+                found.append(access._model(features)["sentence_embedding"].float().numpy())
+        return np.concatenate(found)
 
-    assert not model.training
-    return one_at_a_time if name == "single" else padded
+    return padded
 
 
 def peak_mib() -> float:
@@ -103,13 +115,14 @@ def worker(attack: str, way: str, options: argparse.Namespace) -> None:
     size = len(sequences) if way != "padded" else min(len(sequences), options.padded_candidates)
     print(json.dumps({"tokens": len(sequences[0]) + 2, "size": size}), flush=True)
     for _ in sys.stdin:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         vectors = run(sequences[:size])
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         print(
             json.dumps(
                 {
                     "per_second": size / seconds,
+                    "per_cpu_second": size / cpu,
                     "scores": [float(v) for v in vectors @ query],
                     "peak": peak_mib(),
                     "added": peak_mib() - loaded,
@@ -130,6 +143,7 @@ def measure(attack: str, options: argparse.Namespace) -> dict[str, list[dict[str
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, "OMP_WAIT_POLICY": "PASSIVE"},  # waiting is no processor time
         )
         line = processes[way].stdout.readline()  # one loads at a time
         if not line:
@@ -169,16 +183,20 @@ def report(attack: str, rounds: dict[str, list[dict[str, Any]]]) -> bool:
     print(f"{attack}: similarities equal within {worst:.1e}, the same candidate chosen")
     for way in WAYS:
         last = rounds[way][-1]
-        ratio = statistics.median(
-            fast["per_second"] / slow["per_second"]
-            for fast, slow in zip(rounds["batched"], rounds[way], strict=True)
+        ratio, cpu_ratio = (
+            statistics.median(
+                fast[key] / slow[key]
+                for fast, slow in zip(rounds["batched"], rounds[way], strict=True)
+            )
+            for key in ("per_second", "per_cpu_second")
         )
         least = LEAST.get((attack, way), 0.0)
-        met &= ratio >= least
+        met &= max(ratio, cpu_ratio) >= least
         wanted = f" (wanted {least:g})" if least else ""
         print(
-            f"  {way:8s} {speed[way]:8.1f} candidates/s, batched is {ratio:5.2f} times as fast"
-            f"{wanted}; peak {last['peak']:.0f} MiB, added {last['added']:.0f} MiB"
+            f"  {way:8s} {speed[way]:8.1f} candidates/s, batched is {ratio:5.2f} times as fast, "
+            f"cpu {cpu_ratio:5.2f}{wanted}; peak {last['peak']:.0f} MiB, added "
+            f"{last['added']:.0f} MiB"
         )
     return met
 

@@ -135,7 +135,7 @@ class WhiteBoxEncoder(Protocol):
         """Embed passages by their token ids, shape (n, D), unnormalized.
 
         Special tokens are added (``wrapped`` true: they are already there), the sequences are
-        batched by length and not padded beyond it, and cut to ``max_tokens`` (None: the
+        batched by length and not padded, and cut to ``max_tokens`` (None: the
         passage limit), special tokens included.
         """
 

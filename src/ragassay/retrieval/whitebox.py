@@ -1,8 +1,9 @@
 """White-box access to any sentence-transformers encoder: tokens, embeddings, gradients.
 
-Passages given by their token ids are padded and batched by the same rule as texts are when
-they are indexed (:mod:`ragassay.retrieval.encoders`), so that a passage whose text has these
-tokens gets the same vector.
+Sequences of one length share a forward pass and are not padded at all, which is a tenth faster
+than the padding by which texts are made independent of their companions when they are indexed
+(:mod:`ragassay.retrieval.encoders`). So the vector of some tokens and that of their text agree
+up to rounding in float32 (some 1e-7), and scores that are reported are those of texts.
 
 Source: the gradient with respect to input embeddings, as HotFlip uses it: Ebrahimi et al.,
 HotFlip: White-Box Adversarial Examples for Text Classification, ACL 2018.
@@ -24,10 +25,8 @@ from numpy.typing import NDArray
 from ragassay.errors import BackendError, ConfigError
 from ragassay.plugins.access import Ids, Similarity, usable_tokens
 from ragassay.retrieval.encoders import (
-    _LEAST_TOKENS,
     EmbeddedMiniLM,
     SentenceTransformersEncoder,
-    _batches,
     _limit,
     _line,
 )
@@ -200,15 +199,11 @@ class EncoderAccess:
         """
         import torch
 
-        whole, limit = self._wrap(sequences, max_tokens, wrapped)
+        whole = self._wrap(sequences, max_tokens, wrapped)
         vectors: NDArray[np.float32] | None = None
         with self._source._lock, torch.inference_mode():
-            counts = [len(ids) for ids in whole]
-            for width, batch in _batches(counts, limit, self._batch_size):
-                some = [whole[i] for i in batch]
-                # One that is alone is filled up, as a text is: the vector is then the same.
-                rows = max(len(some), -(-_LEAST_TOKENS // width))
-                found = self._run(some + [some[0]] * (rows - len(some)), width)[: len(some)]
+            for batch in self._batches(whole):
+                found = self._run([whole[i] for i in batch])
                 if vectors is None:
                     vectors = np.empty((len(whole), found.shape[1]), dtype=np.float32)
                 vectors[batch] = found.float().cpu().numpy()
@@ -236,28 +231,26 @@ class EncoderAccess:
         """
         import torch
 
-        whole, limit = self._wrap(sequences, None, wrapped)
+        whole = self._wrap(sequences, None, wrapped)
         scores = np.zeros(len(whole), dtype=np.float32)
         gradients = [
             np.zeros((len(ids), self.embeddings.shape[1]), dtype=np.float32) for ids in sequences
         ]
-        skip = 0 if wrapped else len(self.opening)
+        skip, behind = (0, 0) if wrapped else (len(self.opening), len(self.closing))
         toward = torch.from_numpy(np.asarray(direction, dtype=np.float32))
         with self._source._lock, torch.enable_grad(), self._watched() as seen:
-            counts = [len(ids) for ids in whole]
-            for width, batch in _batches(counts, limit, self._batch_size):
+            for batch in self._batches(whole):
                 seen.clear()
-                vectors = self._run([whole[i] for i in batch], width).float()
+                vectors = self._run([whole[i] for i in batch]).float()
                 if self._similarity == "cosine":
                     vectors = torch.nn.functional.normalize(vectors, dim=-1)
                 found = vectors @ toward.to(vectors.device)
                 slopes = self._slopes(found.sum(), seen)
                 scores[batch] = found.detach().cpu().numpy()
                 for row, i in enumerate(batch):
-                    start = self._shift(width, len(whole[i])) + skip
-                    part = slopes[row, start : start + len(sequences[i])]
-                    kept = min(len(sequences[i]), len(whole[i]) - skip - len(self._tail(wrapped)))
-                    gradients[i][:kept] = part[:kept].float().cpu().numpy()
+                    kept = min(len(sequences[i]), len(whole[i]) - skip - behind)
+                    part = slopes[row, skip : skip + kept]
+                    gradients[i][:kept] = part.float().cpu().numpy()
         self._forwards += len(whole)
         self._backwards += len(whole)
         return scores, gradients
@@ -312,36 +305,30 @@ class EncoderAccess:
             )
         return tuple(found["input_ids"])
 
-    def _tail(self, wrapped: bool) -> Ids:
-        return () if wrapped else self.closing
-
-    def _wrap(
-        self, sequences: Sequence[Ids], max_tokens: int | None, wrapped: bool
-    ) -> tuple[list[Ids], int | None]:
+    def _wrap(self, sequences: Sequence[Ids], max_tokens: int | None, wrapped: bool) -> list[Ids]:
         asked = self._limits["passage"] if max_tokens is None else max_tokens
         limit = _limit(self._model, asked)
         if wrapped:
-            return [tuple(ids)[:limit] for ids in sequences], limit
+            return [tuple(ids)[:limit] for ids in sequences]
         room = None if limit is None else max(limit - len(self.opening) - len(self.closing), 0)
-        return [(*self.opening, *ids[:room], *self.closing) for ids in sequences], limit
+        return [(*self.opening, *ids[:room], *self.closing) for ids in sequences]
 
-    def _shift(self, width: int, count: int) -> int:
-        """Where the first token of a padded row stands."""
-        return width - count if self._tokenizer.padding_side == "left" else 0
+    def _batches(self, whole: Sequence[Ids]) -> Iterator[list[int]]:
+        """Yield the numbers of sequences of one length, short ones first."""
+        groups: dict[int, list[int]] = {}
+        for i, ids in enumerate(whole):
+            groups.setdefault(len(ids), []).append(i)
+        for _, members in sorted(groups.items()):
+            for start in range(0, len(members), self._batch_size):
+                yield members[start : start + self._batch_size]
 
-    def _run(self, rows: Sequence[Ids], width: int) -> Any:
+    def _run(self, rows: Sequence[Ids]) -> Any:
         import torch
 
-        tokenizer, device = self._tokenizer, self._layer.weight.device
-        ids = torch.full((len(rows), width), int(tokenizer.pad_token_id), dtype=torch.long)
-        mask = torch.zeros((len(rows), width), dtype=torch.long)
-        for number, row in enumerate(rows):
-            start = self._shift(width, len(row))
-            ids[number, start : start + len(row)] = torch.tensor(row, dtype=torch.long)
-            mask[number, start : start + len(row)] = 1
-        features = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-        if "token_type_ids" in tokenizer.model_input_names:
-            features["token_type_ids"] = torch.zeros_like(features["input_ids"])
+        ids = torch.tensor(rows, dtype=torch.long, device=self._layer.weight.device)
+        features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if "token_type_ids" in self._tokenizer.model_input_names:
+            features["token_type_ids"] = torch.zeros_like(ids)
         try:
             return self._model(features)["sentence_embedding"]
         except (RuntimeError, ValueError, IndexError) as error:
