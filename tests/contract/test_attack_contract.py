@@ -35,6 +35,7 @@ from ragassay.types import (
 QUESTION = "ba be bi bo bu da?"
 PARAPHRASES = ("be ba bi bo", "bi bo bu da", "da bu bo bi", "ba ba bi da", "bo bi be ba")
 WANTED = "Toronto"
+TAIL = "Ottawa holds harbors of stone"  # words long enough to be misspelled
 TARGET = Target(query_id="q1", references=("Ottawa",), wanted=(WANTED,), gold_ids=("d1",))
 DRAFTS = tuple(f"Number {n} says that the capital is {WANTED}." for n in range(5))
 SMALL = {  # options that make a search short; an attack gets those that it has
@@ -42,6 +43,7 @@ SMALL = {  # options that make a search short; an attack gets those that it has
     "length": 3, "trigger_length": 3, "width": 2, "beams": 1, "population": 4, "generations": 2,
     "tokens": 4, "n_grad": 2, "k_cand": 8, "n_cand": 4, "n_flip": 2, "top_k": 4, "max_steps": 2,
     "source": "released", "time_limit": 20,
+    "oracle": "hashing",
 }  # fmt: skip
 
 

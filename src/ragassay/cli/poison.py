@@ -13,10 +13,12 @@ from rich.table import Table
 
 from ragassay.cli.console import CONSOLE
 
-_COLUMNS = (
-    "questions", "passages", "duplicates (exact / but for spelling)", "target", "correct",
-    "question", "words (median, range)", "encoding faults", "too long", "unverified",
-)  # fmt: skip
+_COLUMNS = ("n", "twice", "target", "correct", "question", "words", "faults", "long", "unver.")
+_LEGEND = (
+    "n: passages; twice: passages that repeat an earlier one, but for spelling; target, correct, "
+    "question: share that holds it; words: median; faults: of encoding; long: cut by the encoder; "
+    "unver.: failed verification"
+)
 poison_app = typer.Typer(help="Inspect poison before it is played.", no_args_is_help=True)
 
 PoisonPath = Annotated[
@@ -99,6 +101,7 @@ def check(
         typer.echo(json.dumps(reports, indent=2, ensure_ascii=True))
     else:
         CONSOLE.print(_table(reports))
+        CONSOLE.print(_LEGEND, highlight=False)
         for report in reports:
             for finding in report["findings"]:
                 CONSOLE.print(
@@ -169,20 +172,19 @@ def _about(lines: Any) -> dict[str, Any]:
 
 
 def _table(reports: list[dict[str, Any]]) -> Table:
-    table = Table(title="Poison", title_justify="left")
-    table.add_column("attack")
+    table = Table(title="Poison", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    table.add_column("attack", overflow="fold")
     for column in _COLUMNS:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for report in reports:
         words = report["words"]
         over = report["over_limit"]
         table.add_row(
             escape(report["set"] or "-"),
-            f"{report['questions']:,}",
             f"{report['passages']:,}",
-            f"{report['duplicates']['exact']} / {report['duplicates']['normalized']}",
+            f"{report['duplicates']['normalized']:,}",
             *(_share(report[name]) for name in ("target", "correct", "question")),
-            f"{words['median']:g} ({words['min']:g}-{words['max']:g})" if words else "-",
+            f"{words['median']:g}" if words else "-",
             str(sum(report["encoding"].values())),
             "-" if over is None else str(over["count"]),
             "-" if report["unverified"] is None else str(report["unverified"]),

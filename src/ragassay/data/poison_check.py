@@ -23,6 +23,7 @@ from ragassay.data.entries import Entry
 from ragassay.data.jsonl import is_json_lines, read_jsonl
 from ragassay.data.poison_file import PoisonLine, is_poison_file, read_poison
 from ragassay.data.released import read_targets
+from ragassay.matching import has_content
 from ragassay.stats.intervals import wilson
 
 _QUANTILES = {"min": 0.0, "p05": 0.05, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95,
@@ -126,7 +127,7 @@ def check_poison(
         "question": _holding(held, lambda target: (target.question,)),
         "words": _quantiles([len(text.split()) for _, text in passages]),
         "encoding": _faults(text for _, text in passages),
-        "empty": sum(not each.strip() for each in bare),
+        "empty": sum(not has_content(text) for _, text in passages),
         "over_limit": over,
         "unverified": _sum(each.unverified for each in texts),
         "asked": _sum(each.asked for each in texts),
@@ -230,10 +231,14 @@ def _faults(texts: Iterable[str]) -> dict[str, int]:
     """Passages with each kind of fault in their characters."""
     faults = dict.fromkeys(("mojibake", "replacement", "control", "bidi"), 0)
     for text in texts:
-        faults["mojibake"] += has_mojibake(text)
+        misread = has_mojibake(text)
+        faults["mojibake"] += misread
         faults["replacement"] += "\ufffd" in text
         faults["control"] += any(
-            unicodedata.category(char) in {"Cc", "Cs"} and char not in _SPACING for char in text
+            unicodedata.category(char) in {"Cc", "Cs"}
+            and char not in _SPACING
+            and not (misread and "\x80" <= char <= "\x9f")  # the bytes that were misread
+            for char in text
         )
         faults["bidi"] += any(char in _BIDI for char in text)
     return faults
@@ -252,7 +257,7 @@ def _findings(report: Mapping[str, Any]) -> list[Finding]:
         ("error", not n and not bare, "set without a passage"),
         ("error", report["empty"], f"of {n} passages have no word"),
         ("error", len(bare), f"questions have no passage: {_some(bare)}"),
-        ("error", encoding["control"], f"of {n} passages hold control characters"),
+        ("warning", encoding["control"], f"of {n} passages hold control characters"),
         ("warning", encoding["bidi"], f"of {n} passages hold marks of text direction"),
         ("warning", encoding["replacement"], f"of {n} passages hold replacement characters"),
         ("warning", encoding["mojibake"], f"of {n} passages hold UTF-8 read as Windows-1252"),

@@ -220,8 +220,10 @@ def _check_key(
     changed = [
         f"{name} was {line.provenance.get(name)!r:.60}, now is {value!r:.60}"
         for name, value in now.items()
-        if name != "ragassay" and line.provenance.get(name) != value
+        if name not in ("ragassay", "identity") and line.provenance.get(name) != value
     ]
+    if not changed and line.provenance.get("identity") != now["identity"]:
+        changed = ["the attack itself differs"]
     raise DataError(
         f"the poison of query {query.id!r} was crafted with other settings "
         f"({changed[0] if changed else 'the question, its target or its texts differ'}); choose "
