@@ -1,10 +1,11 @@
 """How fast gradient attacks score candidates on MiniLM, and how much memory they take.
 
 For HotFlip (a question of some tokens before a text) and GASLITE (a trigger of 20 tokens
-behind it), the same candidates are scored three ways: batched and trimmed to their length, as
-the attacks do; one at a time; and batched, padded to the model's maximum. Each way runs in a
-process of its own, so that the peak of resident memory is its own ("added" is what scoring
-added to the loaded model). The rounds of the three ways alternate, and their medians are
+behind it), the same candidates are scored four ways: batched and trimmed to their length, as
+the attacks do; one at a time with the model as it is, as released code does ("single"); one at
+a time by the attacks' own path ("alone"); and batched, padded to the model's maximum. Each way
+runs in a process of its own, so that the peak of resident memory is its own ("added" is what
+scoring added to the loaded model). The rounds of the ways alternate, and their medians are
 compared: on a machine that is busy with other work, only the ratios mean something, and those
 of processor time ("cpu") are the steadier ones; a threshold is met by either. All ways must give
 equal similarities and choose the same candidate, or the run fails.
@@ -30,7 +31,7 @@ TEXT = (
     "The ferries that leave for Ostrand every morning are guided by the lighthouse of Marlow, "
     "which the harbor company built in 1871 and still keeps."
 )
-WAYS = ("batched", "single", "padded")
+WAYS = ("batched", "single", "alone", "padded")
 LEAST = {("hotflip", "single"): 2.0, ("gaslite", "padded"): 8.0}
 TOLERANCE = 2e-6  # float32: other shapes round the last bits differently
 
@@ -56,18 +57,21 @@ def candidates_of(attack: str, access: Any, count: int) -> list[tuple[int, ...]]
 
 
 def way_of(name: str, access: Any, limit: int) -> Callable[[Any], np.ndarray]:
-    """A function that scores sequences in one of the three ways."""
+    """A function that scores sequences in one of the ways."""
     import torch
 
     if name == "batched":
         return lambda sequences: access.embed_ids(sequences)
+    if name == "alone":
+        return lambda sequences: np.concatenate([access.embed_ids([ids]) for ids in sequences])
     if name == "single":
-        # Its forward pass alone, without the bookkeeping of a call.
-        wrap = lambda ids: (*access.opening, *ids, *access.closing)  # noqa: E731
 
         def one_at_a_time(sequences: Any) -> np.ndarray:
+            rows = []
             with torch.inference_mode():
-                rows = [access._run([wrap(ids)]).float().numpy()[0] for ids in sequences]
+                for ids in sequences:
+                    whole = (*access.opening, *ids, *access.closing)
+                    rows.append(access._run([whole]).float().numpy()[0])
             return np.array(rows)
 
         return one_at_a_time

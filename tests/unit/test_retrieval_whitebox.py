@@ -16,7 +16,9 @@ from ragassay.attacks.poisonedrag_whitebox import PoisonedRAGWhiteBox
 from ragassay.attacks.search_passages import mean_similarity
 from ragassay.errors import BackendError, ConfigError
 from ragassay.plugins.access import WhiteBoxEncoder
+from ragassay.retrieval import packed as packed_layers
 from ragassay.retrieval.encoders import EmbeddedMiniLM, SentenceTransformersEncoder
+from ragassay.retrieval.packed import PackedLayers
 from ragassay.retrieval.whitebox import EncoderAccess
 from ragassay.testing.toys import AttackScene
 from ragassay.types import Target
@@ -199,6 +201,31 @@ def test_a_prompt_of_the_encoder_stands_in_front(folder: Path) -> None:
     ids = access.tokenize("harbor light")
     assert [TOKENS[i] for i in ids] == ["harbor", "light"]
     assert access.embed_ids([ids]) == pytest.approx(access.embed(["harbor light"]), abs=1e-5)
+
+
+def test_packed_layers_compute_the_same_and_leave_the_model_as_it_was(encoder: Any) -> None:
+    model = encoder._model._load()
+    plain = EncoderAccess(encoder)
+    plain._packed = PackedLayers(torch.nn.Module())  # nothing to pack
+    packed = EncoderAccess(encoder)
+    assert len(plain._packed) == 0
+    ids = [(10, 11, 12, 9), (9, 9, 9, 9)]
+    assert packed.embed_ids(ids) == pytest.approx(plain.embed_ids(ids), abs=1e-5)
+    assert not any("forward" in vars(module) for module in model.modules())
+    with pytest.raises(BackendError, match="failed"):
+        packed.embed_ids([(9, 999)])
+    assert not any("forward" in vars(module) for module in model.modules())
+
+
+def test_layers_that_cannot_be_packed_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)).eval()
+    assert len(PackedLayers(layers.half())) == 0
+    layers.float()
+    monkeypatch.setattr(packed_layers, "_Packed", missing)
+    assert len(PackedLayers(layers)) == 0
 
 
 def test_wrong_settings_and_a_failing_model_are_one_clear_line(encoder: Any) -> None:

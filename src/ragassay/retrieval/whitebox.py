@@ -1,7 +1,8 @@
 """White-box access to any sentence-transformers encoder: tokens, embeddings, gradients.
 
-Sequences of one length share a forward pass and are not padded at all, which is a tenth faster
-than the padding by which texts are made independent of their companions when they are indexed
+Sequences of one length share a forward pass and are not padded at all, and linear layers are
+packed meanwhile (:mod:`ragassay.retrieval.packed`): about a quarter faster than the padding by
+which texts are made independent of their companions when they are indexed
 (:mod:`ragassay.retrieval.encoders`). So the vector of some tokens and that of their text agree
 up to rounding in float32 (some 1e-7), and scores that are reported are those of texts.
 
@@ -30,6 +31,7 @@ from ragassay.retrieval.encoders import (
     _limit,
     _line,
 )
+from ragassay.retrieval.packed import PackedLayers
 
 
 class EncoderAccess:
@@ -201,7 +203,7 @@ class EncoderAccess:
 
         whole = self._wrap(sequences, max_tokens, wrapped)
         vectors: NDArray[np.float32] | None = None
-        with self._source._lock, torch.inference_mode():
+        with self._source._lock, torch.inference_mode(), self._packed.active():
             for batch in self._batches(whole):
                 found = self._run([whole[i] for i in batch])
                 if vectors is None:
@@ -277,6 +279,10 @@ class EncoderAccess:
             )
         self._model.requires_grad_(False)  # only the inputs are ever differentiated
         return layer
+
+    @cached_property
+    def _packed(self) -> PackedLayers:
+        return PackedLayers(self._model)
 
     @cached_property
     def _prompt(self) -> str:
