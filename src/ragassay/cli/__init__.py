@@ -62,7 +62,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     signal.signal(signal.SIGTERM, _stop)
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # what typer.Exit was raised with comes back
+        if isinstance(code, int) and code:
+            sys.exit(code)
     except RagassayError as error:
         _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
