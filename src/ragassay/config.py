@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ragassay.errors import ConfigError
 
 MAX_K = 200  # passages of one context
+INJECTION_ORDERS = ("simultaneous", "sequential")
 
 
 class _Strict(BaseModel):
@@ -57,8 +58,39 @@ def _one_or_several(value: Any) -> Any:
     return (_as_part(value),)
 
 
+class AttackPart(Part):
+    """An attack, when it is injected, and how long its passages may be.
+
+    ``order = "sequential"`` shows it the corpus with the poison of the attacks listed before it
+    (``"simultaneous"``, the default: the clean corpus); any other value is the attack's own
+    option of that name. ``max_words`` likewise limits the words of each passage, unless the
+    attack has an option of that name.
+    """
+
+    @property
+    def sequential(self) -> bool:
+        """Whether it comes after the attacks listed before it, and sees their poison."""
+        return (self.model_extra or {}).get("order") == "sequential"
+
+    @property
+    def max_words(self) -> Any:
+        """The limit as given, not checked; None if there is none."""
+        return (self.model_extra or {}).get("max_words")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The attack's own options; ``max_words`` is among them where it is given."""
+        options = dict(self.model_extra or {})
+        if options.get("order") in INJECTION_ORDERS:
+            del options["order"]
+        return options
+
+
 PartField = Annotated[Part, BeforeValidator(_as_part)]
 Parts = Annotated[tuple[PartField, ...], BeforeValidator(_as_parts)]
+AttackParts = Annotated[
+    tuple[Annotated[AttackPart, BeforeValidator(_as_part)], ...], BeforeValidator(_as_parts)
+]
 
 
 class RetrieverPart(Part):
@@ -122,6 +154,19 @@ class UtilityPart(_Strict):
     queries: Annotated[int, Field(ge=1)] = 200
 
 
+class ParaphrasesPart(_Strict):
+    """Ten paraphrases of each attacked question: five to optimize on, five to evaluate on.
+
+    ``path`` names a file of JSON lines ``{"query_id": ..., "paraphrases": [ten]}``; without it
+    the helper model writes them from the template ``prompt``. With ``evaluate`` the last five
+    are asked as questions of their own.
+    """
+
+    path: str = ""
+    prompt: str = "paraphrase"
+    evaluate: bool = False
+
+
 class ScoringPart(_Strict):
     """Which rules label the answers, and which of them leads the report."""
 
@@ -177,7 +222,8 @@ class ExperimentFile(_Strict):
     generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(_one_or_several)]
     helper: GeneratorPart | None = None
     prompt: PromptPart = PromptPart()
-    attack: Parts = (Part(plugin="poisonedrag"),)
+    attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
+    paraphrases: ParaphrasesPart | None = None
     defense: Parts = ()
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
@@ -242,8 +288,8 @@ def read(path: Path, overrides: Sequence[str] = ()) -> tuple[ExperimentFile, byt
         raise ConfigError(f"{path} is not UTF-8: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
-    for override in overrides:
-        _override(tree, override)
+    for each in overrides:
+        apply_override(tree, each)
     return parse(tree, str(path)), raw
 
 
@@ -292,7 +338,7 @@ def scorer_parts(named: Sequence[str], overrides: Sequence[str] = ()) -> tuple[P
             raise ConfigError(
                 f"--set {override!r}: expected SCORER.OPTION=VALUE with one of {', '.join(options)}"
             )
-        _override(options, override)
+        apply_override(options, override)
     try:
         return tuple(
             Part.model_validate({**options[title], "plugin": plugin, "label": title})
@@ -333,7 +379,14 @@ def _known_keys(parent: str) -> list[str]:
     return sorted(model.model_fields)
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def apply_override(tree: dict[str, Any], override: str) -> None:
+    """Apply one ``key.path=value`` or ``key.path+=value`` to nested dictionaries, in place.
+
+    Raises
+    ------
+    ConfigError
+        It is not of this form, or the path leads nowhere.
+    """
     path, equals, text = override.partition("=")
     append = path.endswith("+")
     keys = path.removesuffix("+").strip().split(".")

@@ -30,6 +30,8 @@ class ScriptedView:
     writer: Callable[[int], str] = "Bacon wrote it, draft {}.".format
     drafts: tuple[str, ...] = ()
     question: str = QUESTION
+    budget: int = 5
+    max_words: int | None = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     written: int = 0
 
@@ -118,7 +120,7 @@ def test_the_details_say_what_was_injected() -> None:
     first, second = craft(PoisonedRAG(), view).details
     assert first == {
         "words": 5, "verified": None, "trials": 0, "order": "prefix", "separator": ".",
-        "payload": "It was BACON who did.", "payload_intact": True,
+        "over_limit": False, "payload": "It was BACON who did.", "payload_intact": True,
     }  # fmt: skip
     assert second["payload_intact"] is False
 
@@ -225,13 +227,68 @@ def test_another_prompt_can_be_loaded_from_a_file(tmp_path: Path) -> None:
     assert view.writes[0]["text"] == f"Argue that {QUESTION} is Bacon."
 
 
+def test_a_draft_that_equals_an_earlier_text_is_drawn_again() -> None:
+    replies = {1: "Bacon did.", 2: "Bacon did.", 3: "Bacon, no doubt."}
+    view = ScriptedView(writer=replies.__getitem__, reader=lambda _: "Bacon")
+    poison = craft(PoisonedRAG(source="generated", n=2), view)
+    assert [d["payload"] for d in poison.details] == ["Bacon did.", "Bacon, no doubt."]
+    assert [d["trials"] for d in poison.details] == [1, 2]
+    assert len(view.reads) == 2
+    assert all("duplicate" not in d for d in poison.details)
+
+
+def test_a_helper_that_knows_one_text_only_leaves_duplicates_that_are_marked() -> None:
+    view = ScriptedView(writer=lambda _: "Bacon did.", reader=lambda _: "Bacon")
+    first, second = craft(PoisonedRAG(source="generated", n=2, trials=3), view).details
+    assert (first["verified"], first.get("duplicate")) == (True, None)
+    assert (second["verified"], second["trials"], second["duplicate"]) == (False, 3, True)
+    assert second["payload"] == "Bacon did."
+
+
+@pytest.mark.parametrize(("slack", "trials"), [(None, 1), (3, 1), (2, 2)])
+def test_words_beyond_the_limit_are_recorded_and_with_slack_also_refused(
+    slack: int | None, trials: int
+) -> None:
+    view = ScriptedView(
+        writer=lambda i: "Bacon wrote it for sure, yes." if i == 1 else "Bacon did.",
+        reader=lambda _: "Bacon",
+    )
+    attack = PoisonedRAG(source="generated", n=1, max_words=3, slack=slack)
+    [detail] = craft(attack, view).details
+    assert (detail["verified"], detail["trials"]) == (True, trials)
+    assert detail["over_limit"] is (trials == 1)
+    assert detail["words"] == (6 if trials == 1 else 2)
+
+
+def test_a_text_that_is_always_too_long_is_kept_unverified_and_never_read() -> None:
+    view = ScriptedView(writer="Bacon wrote all of it, number {}.".format)
+    attack = PoisonedRAG(source="generated", n=1, max_words=3, slack=0, trials=2)
+    [detail] = craft(attack, view).details
+    assert (detail["verified"], detail["over_limit"], view.reads) == (False, True, [])
+    assert detail["payload"] == "Bacon wrote all of it, number 2."
+
+
+def test_no_more_texts_are_written_than_are_asked_for() -> None:
+    view = ScriptedView(reader=lambda _: "Bacon", budget=2)
+    assert len(craft(PoisonedRAG(source="generated"), view).passages) == 2
+    assert view.written == 2
+
+
+def test_an_answer_without_letters_is_never_verified_nor_intact() -> None:
+    target = Target(query_id="q7", wanted=("...",))
+    view = ScriptedView(reader=lambda _: "...")
+    [detail] = craft(PoisonedRAG(source="generated", n=1, trials=2), view, target).details
+    assert (detail["verified"], detail["payload_intact"]) == (False, False)
+
+
 # --------------------------------------------------------------------------------- options
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"n": 0}, {"max_words": 0}, {"trials": -1}, {"order": "middle"}, {"source": "copied"}],
-)
+    [{"n": 0}, {"max_words": 0}, {"trials": -1}, {"order": "middle"}, {"source": "copied"},
+     {"slack": -1}],
+)  # fmt: skip
 def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
     [(name, value)] = options.items()
     with pytest.raises(ConfigError, match=f"{name}.*{value}"):

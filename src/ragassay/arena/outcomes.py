@@ -14,7 +14,7 @@ without its passages, is not correct with them, and one of them is in the contex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -156,7 +156,7 @@ def untargeted_success(
     return True
 
 
-def _holds(response: str, tokens: list[Token], target: str, rule: MatchRule) -> bool | None:
+def _holds(response: str, tokens: Sequence[Token], target: str, rule: MatchRule) -> bool | None:
     if rule == "published":
         return target.lower() in response.lower() if target.strip() else None
     wanted = phrase(target)

@@ -6,29 +6,34 @@ Generation of Large Language Models", USENIX Security, section 4 (black-box sett
 Deviations: the helper's prompt is our own wording (``prompt`` loads another from a file).
 The released generator has no verification loop; ours has the paper's. ``order = "suffix"``
 is the form of the PoisonArena release (text, question, full stop); ``order = "none"`` plays
-texts that are whole passages already. White space within a written text is squeezed; its
-length is asked for and recorded, not enforced. The declared knowledge is that of the paper,
-also where released texts spare the attacker the helper model.
+texts that are whole passages already. White space within a written text is squeezed. Its
+length is asked for and recorded; it is enforced only where ``slack`` is set. A draft that an
+earlier text of the question equals is drawn again, so that the texts differ. The declared
+knowledge is that of the paper, also where released texts spare the attacker the helper model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from ragassay import prompts
-from ragassay.canon import digest
+from ragassay.attacks.writing import (
+    Trials,
+    check_slots,
+    holds,
+    make_passages,
+    write_verified,
+)
 from ragassay.errors import ConfigError
-from ragassay.matching import clean_str, has_content
 from ragassay.plugins import AttackerView
-from ragassay.types import Json, Knowledge, Passage, PoisonSet, Target
+from ragassay.types import Json, Knowledge, PoisonSet, Target
 
 Order = Literal["prefix", "suffix", "none"]
 Source = Literal["released", "generated"]
-_HELPER_TOKENS = 96  # the helper's usual limit; about two tokens a word need more beyond 48
 
 
 def build_black_box(
@@ -68,11 +73,12 @@ class PoisonedRAG:
     ``source = "released"`` uses the texts published with the data set; ``"generated"`` asks
     the experiment's helper model for ``n`` texts of at most ``max_words`` words, each tried
     up to ``trials`` times until a reader of the text alone gives the wrong answer; the last
-    text is kept and marked unverified. ``order`` and ``separator`` say how question and text
-    are joined; ``prompt`` and ``verify_prompt`` are templates (names or files).
+    text is kept and marked unverified. With ``slack`` set, a text of more than ``max_words +
+    slack`` words is a failed trial. ``order`` and ``separator`` say how question and text are
+    joined; ``prompt`` and ``verify_prompt`` are templates (names or files).
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     knowledge: ClassVar[Knowledge] = Knowledge(llm="helper", query="exact")
 
     n: int = 5
@@ -80,6 +86,7 @@ class PoisonedRAG:
     separator: str = "."
     source: Source = "released"
     max_words: int = 30
+    slack: int | None = None
     trials: int = 50
     prompt: str = "poisonedrag_write"
     verify_prompt: str = "poisonedrag_verify"
@@ -88,13 +95,15 @@ class PoisonedRAG:
         for name in ("n", "max_words", "trials"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"need {name} >= 1, got {getattr(self, name)}")
+        if self.slack is not None and self.slack < 0:
+            raise ConfigError(f"need slack >= 0, got {self.slack}")
         for name, known in (("order", get_args(Order)), ("source", get_args(Source))):
             if getattr(self, name) not in known:
                 raise ConfigError(
                     f"need {name} to be one of {', '.join(known)}, got {getattr(self, name)!r}"
                 )
-        _check_slots(self.prompt, needed={"question", "answer"}, optional={"words"})
-        _check_slots(self.verify_prompt, needed={"context", "question"}, optional=set())
+        check_slots(self.prompt, needed={"question", "answer"}, optional={"words"})
+        check_slots(self.verify_prompt, needed={"context", "question"}, optional=set())
 
     @property
     def max_passages(self) -> int:
@@ -102,7 +111,7 @@ class PoisonedRAG:
         return self.n
 
     def craft(self, target: Target, view: AttackerView, rng: np.random.Generator) -> PoisonSet:
-        """Write up to ``n`` passages.
+        """Write up to ``n`` passages, and no more than are asked for.
 
         Raises
         ------
@@ -111,73 +120,76 @@ class PoisonedRAG:
         """
         if not target.wanted:
             raise ConfigError(f"query {target.query_id!r} has no wrong answer to argue for")
-        if self.source == "released":
-            texts = view.drafts[: self.n]
-            if not texts:
-                raise ConfigError(
-                    f"the data set has no poison texts for query {target.query_id!r}; set "
-                    'source = "generated" for attack poisonedrag'
-                )
-            notes: list[Mapping[str, Json]] = [{"verified": None, "trials": 0} for _ in texts]
-        else:
-            written = [self._write(i, target, view) for i in range(self.n)]
-            texts = tuple(text for text, _ in written)
-            notes = [note for _, note in written]
-        passages, details = [], []
-        for i, (text, note) in enumerate(zip(texts, notes, strict=True)):
-            whole = build_black_box(view.question, text, order=self.order, separator=self.separator)
-            key = digest([target.query_id, "poisonedrag", i, whole])[:16]
-            passages.append(Passage(id=f"poison-{key}", text=whole))
-            details.append(
-                {
-                    **note,
-                    "order": self.order,
-                    "separator": self.separator,
-                    "words": len(text.split()),
-                    "payload": text,
-                    "payload_intact": clean_str(target.wanted[0]) in clean_str(text),
-                }
-            )
+        written = self._released(target, view) or self._generated(target, view)
+        passages = make_passages(
+            "poisonedrag",
+            target.query_id,
+            [
+                build_black_box(view.question, text, order=self.order, separator=self.separator)
+                for text, _ in written
+            ],
+        )
         return PoisonSet(
             attack="poisonedrag",
             query_id=target.query_id,
-            passages=tuple(passages),
+            passages=passages,
             knowledge=self.knowledge,
             wanted=target.wanted,
-            details=tuple(details),
+            details=tuple(self._details(target, text, note) for text, note in written),
         )
+
+    def _details(self, target: Target, text: str, note: Mapping[str, Json]) -> Mapping[str, Json]:
+        words = len(text.split())
+        return {
+            **note,
+            "order": self.order,
+            "separator": self.separator,
+            "words": words,
+            "over_limit": words > self.max_words,
+            "payload": text,
+            "payload_intact": holds(text, target.wanted[0]),
+        }
+
+    def _released(self, target: Target, view: AttackerView) -> list[tuple[str, Mapping[str, Json]]]:
+        if self.source != "released":
+            return []
+        texts = view.drafts[: self.n]
+        if not texts:
+            raise ConfigError(
+                f"the data set has no poison texts for query {target.query_id!r}; set "
+                'source = "generated"'
+            )
+        return [(text, {"verified": None, "trials": 0}) for text in texts]
+
+    def _generated(
+        self, target: Target, view: AttackerView
+    ) -> list[tuple[str, Mapping[str, Json]]]:
+        written: list[tuple[str, Mapping[str, Json]]] = []
+        for number in range(min(self.n, getattr(view, "budget", self.n))):
+            earlier = [text for text, _ in written]
+            written.append(self._write(number, target.wanted[0], view, earlier))
+        return written
 
     def _write(
-        self, index: int, target: Target, view: AttackerView
+        self, number: int, wanted: str, view: AttackerView, earlier: Sequence[str]
     ) -> tuple[str, Mapping[str, Json]]:
-        wanted = target.wanted[0]
-        write = prompts.load(self.prompt).render(
-            {"question": view.question, "answer": wanted, "words": str(self.max_words)}
+        longest = None if self.slack is None else self.max_words + self.slack
+        reader = prompts.load(self.verify_prompt)
+        draft = write_verified(
+            view,
+            prompts.load(self.prompt).render(
+                {"question": view.question, "answer": wanted, "words": str(self.max_words)}
+            ),
+            usable=lambda text: (
+                text not in earlier and (longest is None or len(text.split()) <= longest)
+            ),
+            read=lambda text: reader.render({"context": text, "question": view.question}),
+            convinces=lambda answer: holds(answer, wanted),
+            trials=Trials(
+                count=self.trials, max_words=self.max_words, first_sample=number * self.trials
+            ),
         )
-        last = ""
-        for trial in range(1, self.trials + 1):
-            [draft] = view.ask_helper(
-                [write],
-                max_tokens=max(_HELPER_TOKENS, 2 * self.max_words),
-                sample_index=index * self.trials + trial - 1,  # no two draws share one
-            )
-            draft = " ".join(draft.split())
-            if not has_content(draft):
-                continue  # an empty draft cannot convince anybody
-            last = draft
-            check = prompts.load(self.verify_prompt).render(
-                {"context": draft, "question": view.question}
-            )
-            [answer] = view.ask_helper([check], temperature=0.0)
-            if has_content(wanted) and clean_str(wanted) in clean_str(answer):
-                return draft, {"verified": True, "trials": trial}
-        return last, {"verified": False, "trials": self.trials}
-
-
-def _check_slots(prompt: str, *, needed: set[str], optional: set[str]) -> None:
-    found = prompts.load(prompt).slots
-    if not needed <= found <= needed | optional:
-        may = f" and may have {sorted(optional)}" if optional else ""
-        raise ConfigError(
-            f"prompt {prompt!r} has the slots {sorted(found)}, it needs {sorted(needed)}{may}"
-        )
+        note: dict[str, Json] = {"verified": draft.verified, "trials": draft.trials}
+        if draft.text in earlier:
+            note["duplicate"] = True
+        return draft.text, note

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, labels, probe, reproduce, runs
+from ragassay.cli import audit, exchange, labels, poison, probe, reproduce, runs
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, Interrupted, RagassayError
 
@@ -32,6 +32,8 @@ app.command("import")(exchange.import_answers)
 app.command("export")(exchange.export_answers)
 app.command()(labels.score)
 app.command()(probe.probe)
+app.command()(poison.attack)
+app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")
 app.command("list")(runs.list_plugins)

@@ -39,7 +39,9 @@ from ragassay.experiments.conditions import (
     why_dropped,
 )
 from ragassay.experiments.labels import compare_labels
+from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.sections import sections
+from ragassay.experiments.tax import read_facts, run_tax
 from ragassay.stats.intervals import COARSE_GROUPS, cluster_bootstrap
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
@@ -102,6 +104,7 @@ def analyze(folder: str | Path | RunFolder, scorers: Sequence[str] | None = None
         planned = _planned(members, cells)
     done = sum(t.status == "done" for t in trials.values())
     failed = sum(t.status == "failed" for t in trials.values())
+    facts = read_facts(store)
     summary = {
         "v": 1,
         "protocol": resolved["protocol"],
@@ -129,7 +132,8 @@ def analyze(folder: str | Path | RunFolder, scorers: Sequence[str] | None = None
             {label: [queries[q.id] for q in each] for label, each in members.items()},
         )
     )  # fmt: skip
-    summary["warnings"] = _warnings(queries, analyzed, headline)
+    summary["tax"] = run_tax(facts, analyzed, headline)
+    summary["warnings"] = [*_warnings(queries, analyzed, headline), *delivery_warnings(facts)]
     return summary
 
 

@@ -71,7 +71,7 @@ def retrieve(
     clean = dict(zip([q.id for q in asked], index.search(asked, arm.k), strict=True))
     poisoned: dict[tuple[str, int, str], Context] = {}
     injected: dict[tuple[str, int, str], str] = {}
-    owner = {passage.id: query_id for (_, query_id), s in sets.items() for passage in s.passages}
+    owner = {passage.id: s.query_id for s in sets.values() for passage in s.passages}
     for attack, budget in cells_of(setup, sets):
         for members in group_poison(sets, setup, attack, budget).values():
             passages = [passage for _, poison in members for passage in poison.passages]

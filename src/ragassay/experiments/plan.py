@@ -106,11 +106,21 @@ class Stage:
             spec=spec,
             query=query,
             context=context,
-            owner=contexts.owner,
+            owner=self._owner(query),
             gold=frozenset(setup.dataset.targets[query.id].gold_ids),
             defense=armed.instance,
             injected={} if clean else contexts.injected[attack, query.group],
         )
+
+    def _owner(self, query: Query) -> Mapping[str, str]:
+        """The ledger of origin; a paraphrase owns the poison of its question."""
+        parent = self.setup.parents.get(query.id)
+        if parent is None:
+            return self.contexts.owner
+        return {
+            passage: query.id if owner == parent else owner
+            for passage, owner in self.contexts.owner.items()
+        }
 
 
 def _reduced(parent: Job, kept: Kept) -> Job:

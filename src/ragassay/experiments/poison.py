@@ -1,103 +1,46 @@
-"""Crafting the poison, once: every attack sees only what it declares, and its cost is kept."""
+"""Crafting the poison, once: every attack sees only what it declares, and its cost is kept.
+
+Budgets are enforced here, whatever an attack returns: at most the passages asked for, and none
+longer than ``max_words``. What is missing is recorded and reported, never made up.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ragassay.canon import digest, rng_for
-from ragassay.errors import ConfigError, KnowledgeError
-from ragassay.experiments.setup import Named, Setup
-from ragassay.plugins import Attack
+from ragassay.errors import ConfigError
+from ragassay.experiments.setup import NamedAttack, Setup
+from ragassay.experiments.view import Asks, Reach, System, View
 from ragassay.store import RunFolder
-from ragassay.types import (
-    Cost,
-    Generation,
-    Knowledge,
-    Message,
-    PoisonSet,
-    Request,
-    Sampling,
-    Target,
-)
+from ragassay.types import Json, Knowledge, Passage, PoisonSet, Query, Target
+
+__all__ = [
+    "Asks",
+    "Crafted",
+    "Crafter",
+    "View",
+    "craft_all",
+    "delivery",
+    "delivery_warnings",
+    "group_poison",
+    "standing_poison",
+    "visible_target",
+]
+
+_SHOWN = 10
 
 
-class Asks(Protocol):
-    """What is needed of a model client."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crafted:
+    """A poison set within its budget; ``left_out`` are the words of passages that were longer."""
 
-    def ask(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer each request, in order, or raise."""
-
-
-class View:
-    """What one attack sees of one query: what it declared, and nothing else."""
-
-    def __init__(
-        self,
-        *,
-        knowledge: Knowledge,
-        question: str,
-        target: Target,
-        drafts: tuple[str, ...],
-        helper: Asks,
-    ) -> None:
-        self._knowledge = knowledge
-        self._question = question
-        self._target = target
-        self._drafts = drafts
-        self._helper = helper
-        self.cost = Cost()
-
-    @property
-    def question(self) -> str:
-        """The exact question."""
-        if self._knowledge.query != "exact":
-            raise KnowledgeError(
-                f"the attack reads the exact question but declares query={self._knowledge.query!r}"
-            )
-        return self._question
-
-    @property
-    def correct_answers(self) -> tuple[str, ...]:
-        """The accepted correct answers."""
-        if not self._knowledge.correct_answer:
-            raise KnowledgeError(
-                "the attack reads the correct answer but declares correct_answer=False"
-            )
-        return self._target.references
-
-    @property
-    def drafts(self) -> tuple[str, ...]:
-        """Texts published with the data set that argue for the attacker's answer."""
-        return self._drafts
-
-    def ask_helper(
-        self,
-        prompts: Sequence[Sequence[Message]],
-        *,
-        max_tokens: int = 96,
-        temperature: float = 1.0,
-        sample_index: int = 0,
-    ) -> list[str]:
-        """Ask the attacker's own language model; calls and tokens are counted."""
-        if self._knowledge.llm == "none":
-            raise KnowledgeError("the attack asks a language model but declares llm='none'")
-        sampling = Sampling(temperature=temperature, max_tokens=max_tokens)
-        answers = self._helper.ask(
-            [
-                Request(messages=tuple(prompt), sampling=sampling, sample_index=sample_index)
-                for prompt in prompts
-            ]
-        )
-        self.cost = replace(
-            self.cost,
-            model_calls=self.cost.model_calls + len(answers),
-            input_tokens=self.cost.input_tokens + sum(a.input_tokens for a in answers),
-            output_tokens=self.cost.output_tokens + sum(a.output_tokens for a in answers),
-        )
-        return [answer.text for answer in answers]
+    poison: PoisonSet
+    asked: int
+    left_out: tuple[int, ...] = ()
 
 
 def visible_target(target: Target, knowledge: Knowledge) -> Target:
@@ -109,83 +52,222 @@ def visible_target(target: Target, knowledge: Knowledge) -> Target:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crafter:
+    """Crafts for one question at a time, with a view of what the attack may reach.
+
+    ``system`` is absent where only attacks that reach for no system are crafted.
+    """
+
+    setup: Setup
+    helper: Asks
+    system: System | None = None
+
+    def key(self, attack: NamedAttack, query: Query, standing: Sequence[Passage]) -> str:
+        """Digest everything that the texts can depend on."""
+        return digest([self.facts(attack), self._place(query, standing)])
+
+    def facts(self, attack: NamedAttack) -> dict[str, Json]:
+        """What the texts of every question depend on, for keys and for provenance."""
+        setup, knowledge = self.setup, attack.instance.knowledge
+        observed = knowledge.llm in ("query", "internals")
+        searched = observed or knowledge.retriever != "none" or knowledge.corpus != "none"
+        setting = setup.settings[0]
+        paraphrases = setup.experiment.file.paraphrases
+        return {
+            "attack": attack.plugin,
+            "label": attack.title,
+            "identity": attack.identity,
+            "options": attack.options,
+            "seed": setup.experiment.file.seed,
+            "asked": self.asked(attack),
+            "max_words": attack.max_words,
+            "order": "sequential" if attack.sequential else "simultaneous",
+            "helper": setup.helper.identity if knowledge.llm != "none" else None,
+            "victim": setting.victim.generator.identity if observed else None,
+            "prompt": setup.prompt_identity if observed else None,
+            "defense": self._defense(attack),
+            "retriever": setting.arm.retriever.identity if searched else None,
+            "k": setting.arm.k if searched else None,
+            "corpus": setup.corpus_fingerprint if searched else None,
+            "paraphrases": None if paraphrases is None else sorted(setup.paraphrases.items()),
+        }
+
+    def asked(self, attack: NamedAttack) -> int:
+        """How many passages are asked for: the largest budget that the attack can fill."""
+        most = max(self.setup.experiment.file.budgets)
+        return min(most, getattr(attack.instance, "max_passages", most))
+
+    def craft(self, attack: NamedAttack, query: Query, standing: Sequence[Passage] = ()) -> Crafted:
+        """Craft for one question.
+
+        Raises
+        ------
+        ConfigError
+            The attack lacks something it needs, or returned what it was not asked for.
+        KnowledgeError
+            It reached for something that it did not declare.
+        """
+        target = self.setup.dataset.targets[query.id]
+        play: Callable[[str, Target], PoisonSet] | None = getattr(attack.instance, "play", None)
+        if play is not None:  # crafted before, at a cost that was measured then
+            return self._within_budget(attack, query, play(query.text, target))
+        knowledge = attack.instance.knowledge
+        view = View(
+            knowledge=knowledge,
+            question=query.text,
+            target=target,
+            drafts=self.setup.dataset.drafts.get(query.id, ()),
+            helper=self.helper,
+            reach=Reach(
+                system=self.system,
+                group=query.group,
+                paraphrases=self.setup.paraphrases.get(query.id, ()),
+                budget=self.asked(attack),
+                max_words=attack.max_words,
+                standing=tuple(standing),
+                against=getattr(attack.instance, "against", ""),
+            ),
+        )
+        rng = rng_for(self.setup.experiment.file.seed, "craft", attack.identity, query.id)
+        start = time.perf_counter()
+        poison = attack.instance.craft(visible_target(target, knowledge), view, rng)
+        cost = replace(view.cost, seconds=round(time.perf_counter() - start, 6))
+        untargeted = getattr(attack.instance, "untargeted", False)
+        poison = replace(poison, cost=cost, wanted=() if untargeted else target.wanted)
+        return self._within_budget(attack, query, poison)
+
+    def _defense(self, attack: NamedAttack) -> str | None:
+        """Identity of the defense that the attack is tuned against."""
+        title = getattr(attack.instance, "against", "")
+        return next((d.identity for d in self.setup.defenses if d.title == title), None)
+
+    def _within_budget(self, attack: NamedAttack, query: Query, poison: PoisonSet) -> Crafted:
+        if poison.query_id != query.id:
+            raise ConfigError(
+                f"attack {attack.title!r} returned poison for {poison.query_id!r}, asked for "
+                f"{query.id!r}"
+            )
+        asked, limit = self.asked(attack), attack.max_words
+        details: tuple[Any, ...] = poison.details or ({},) * len(poison.passages)
+        lengths = [len(passage.text.split()) for passage in poison.passages]
+        kept = [i for i, words in enumerate(lengths) if limit is None or words <= limit][:asked]
+        return Crafted(
+            poison=replace(
+                poison,
+                attack=attack.title,
+                attacker=attack.title,
+                passages=tuple(poison.passages[i] for i in kept),
+                details=tuple(details[i] for i in kept) if poison.details else (),
+            ),
+            asked=asked,
+            left_out=tuple(words for words in lengths if limit is not None and words > limit),
+        )
+
+    def _place(self, query: Query, standing: Sequence[Passage]) -> list[Any]:
+        target = self.setup.dataset.targets[query.id]
+        drafts = list(self.setup.dataset.drafts.get(query.id, ()))
+        return [query.id, query.text, target, drafts, [[p.id, p.title, p.text] for p in standing]]
+
+
 def craft_all(
-    setup: Setup,
+    crafter: Crafter,
     folder: RunFolder,
-    helper: Asks,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[tuple[str, str], PoisonSet]:
-    """Craft the poison of every attack for every evaluated query, or read it from the run.
+    """Craft the poison of every attack for every attacked question, or read it from the run.
 
     Returns
     -------
     dict
         ``(attack title, query id)`` to poison set. Sets that the run folder already holds
-        under the same key (attack, options, question, target, drafts, seed) are not crafted
-        again.
+        under the same key are not crafted again. An evaluated paraphrase has the set of its
+        question.
     """
+    setup = crafter.setup
     known = folder.poison()
-    result: dict[tuple[str, str], PoisonSet] = {}
-    total = len(setup.attacks) * len(setup.evaluated)
-    for attack in setup.attacks:
-        for query in setup.evaluated:
-            key = _key(setup, attack, query.id, query.text)
+    sets: dict[tuple[str, str], PoisonSet] = {}
+    total = len(setup.attacks) * len(setup.attacked)
+    for number, attack in enumerate(setup.attacks):
+        before = [other.title for other in setup.attacks[:number]] if attack.sequential else []
+        for query in setup.attacked:
+            standing = standing_poison(setup, sets, before, query)
+            key = crafter.key(attack, query, standing)
             if key not in known:
-                known[key] = _craft(setup, attack, query.id, query.text, helper)
+                known[key] = crafter.craft(attack, query, standing).poison
                 folder.append("poison", key, known[key])
-            result[attack.title, query.id] = known[key]
+            sets[attack.title, query.id] = known[key]
             if progress is not None:
-                progress(len(result), total)
-    return result
+                progress(len(sets), total)
+    for child, parent in setup.parents.items():
+        for attack in setup.attacks:
+            sets[attack.title, child] = sets[attack.title, parent]
+    return sets
+
+
+def standing_poison(
+    setup: Setup,
+    sets: Mapping[tuple[str, str], PoisonSet],
+    attacks: Iterable[str],
+    query: Query,
+) -> tuple[Passage, ...]:
+    """Collect what earlier attacks have injected into a question's group."""
+    return tuple(
+        passage
+        for attack in attacks
+        for other in setup.attacked
+        if other.group == query.group
+        for passage in sets[attack, other.id].passages
+    )
+
+
+def delivery(
+    crafter: Crafter, sets: Mapping[tuple[str, str], PoisonSet]
+) -> dict[str, dict[str, Any]]:
+    """Say for each attack what was asked for, and for which questions less was delivered."""
+    report: dict[str, Any] = {}
+    for attack in crafter.setup.attacks:
+        asked = crafter.asked(attack)
+        counts = {
+            query.id: len(sets[attack.title, query.id].passages) for query in crafter.setup.attacked
+        }
+        report[attack.title] = {
+            "asked": asked,
+            "max_words": attack.max_words,
+            "questions": len(counts),
+            "short": {query_id: count for query_id, count in counts.items() if count < asked},
+        }
+    return report
+
+
+def delivery_warnings(report: Mapping[str, Any]) -> list[str]:
+    """Word what attacks could not deliver, a warning for each that fell short."""
+    warnings = []
+    for title, facts in report.items():
+        short: Mapping[str, int] = facts["short"]
+        if not short:
+            continue
+        shown = ", ".join(f"{query_id} {count}" for query_id, count in list(short.items())[:_SHOWN])
+        more = f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
+        limit = f" of at most {facts['max_words']} words" if facts["max_words"] else ""
+        warnings.append(
+            f"Attack {title!r} delivered fewer than the {facts['asked']} passages{limit} asked for "
+            f"on {len(short)} of {facts['questions']} questions: {shown}{more}."
+        )
+    return warnings
 
 
 def group_poison(
     sets: Mapping[tuple[str, str], PoisonSet], setup: Setup, attack: str, budget: int
 ) -> dict[str, list[tuple[str, PoisonSet]]]:
-    """Collect, for each injection group, the sets whose first ``budget`` passages go in."""
+    """Collect, for each injection group, the sets whose first ``budget`` passages go in.
+
+    An evaluated paraphrase is asked against the poison of its group and adds none.
+    """
     groups: dict[str, list[tuple[str, PoisonSet]]] = {}
     for query in setup.evaluated:
         poison = sets[attack, query.id]
-        cut = replace(poison, passages=poison.passages[:budget])
+        most = 0 if query.id in setup.parents else budget
+        cut = replace(poison, passages=poison.passages[:most])
         groups.setdefault(query.group, []).append((query.id, cut))
     return groups
-
-
-def _craft(setup: Setup, attack: Named, query_id: str, question: str, helper: Asks) -> PoisonSet:
-    instance: Attack = attack.instance
-    target = setup.dataset.targets[query_id]
-    view = View(
-        knowledge=instance.knowledge,
-        question=question,
-        target=target,
-        drafts=setup.dataset.drafts.get(query_id, ()),
-        helper=helper,
-    )
-    rng = rng_for(setup.experiment.file.seed, "craft", attack.identity, query_id)
-    start = time.perf_counter()
-    poison = instance.craft(visible_target(target, instance.knowledge), view, rng)
-    if poison.query_id != query_id:
-        raise ConfigError(
-            f"attack {attack.title!r} returned poison for {poison.query_id!r}, asked for "
-            f"{query_id!r}"
-        )
-    cost = replace(view.cost, seconds=round(time.perf_counter() - start, 6))
-    return replace(
-        poison, attack=attack.title, attacker=attack.title, wanted=target.wanted, cost=cost
-    )
-
-
-def _key(setup: Setup, attack: Named, query_id: str, question: str) -> str:
-    target = setup.dataset.targets[query_id]
-    return digest(
-        [
-            attack.title,
-            attack.identity,
-            query_id,
-            question,
-            target,
-            list(setup.dataset.drafts.get(query_id, ())),
-            setup.helper.identity,
-            setup.experiment.file.seed,
-        ]
-    )

@@ -22,11 +22,14 @@ from ragassay.experiments.aligned import analyze
 from ragassay.experiments.claim import claim
 from ragassay.experiments.context import Contexts, make_ready, retrieve
 from ragassay.experiments.labeling import insist, label, stamped
+from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.plan import Stage
-from ragassay.experiments.poison import craft_all
+from ragassay.experiments.poison import Crafter, craft_all
 from ragassay.experiments.setup import Arm, Experiment, Named, Setting, Setup, Victim, set_up
 from ragassay.experiments.spending import note
+from ragassay.experiments.tax import FACTS, attack_facts
 from ragassay.experiments.trial import Bench, Job, run_trial
+from ragassay.experiments.victim import AttackedSystem, embedder
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
 from ragassay.plugins import Index, ModelScorer, Scorer
@@ -142,16 +145,30 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
     with folder.writer(), ExitStack() as stack:
-        clients = stack.enter_context(_clients(setup, cache))
+        clients = stack.enter_context(open_clients(setup, cache))
+        setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
-        monitor.stage("crafting the poison")
-        sets = craft_all(setup, folder, clients.helper, monitor.progress)
-        monitor.stage("encoding and retrieving")
+        monitor.stage("encoding the corpus")
         indexes = {
-            arm.title: stack.enter_context(_indexed(setup, arm, cache, monitor))
+            arm.title: stack.enter_context(open_index(setup, arm, cache, monitor))
             for arm in setup.arms
         }
+        monitor.stage("crafting the poison")
+        crafter = Crafter(
+            setup=setup,
+            helper=clients.helper,
+            system=AttackedSystem(
+                setup,
+                lambda: indexes[setup.arms[0].title],
+                lambda: clients.of(setup.victims[0]),
+            ),
+        )
+        sets = craft_all(crafter, folder, monitor.progress)
+        monitor.stage("retrieving")
         contexts = {arm.title: retrieve(setup, arm, indexes[arm.title], sets) for arm in setup.arms}
+        embed = getattr(indexes[setup.arms[0].title], "embed", None)
+        facts = attack_facts(crafter, sets, embed=embed)
+        folder.write_text(FACTS, canon.dumps(facts) + "\n")
         spent = _Spent(passages=folder.keys("passages"))
         for setting in setup.settings:
             model = clients.of(setting.victim)
@@ -193,7 +210,8 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
 
 
 @contextmanager
-def _indexed(setup: Setup, arm: Arm, cache: Path, monitor: Monitor) -> Iterator[Index]:
+def open_index(setup: Setup, arm: Arm, cache: Path, monitor: Monitor) -> Iterator[Index]:
+    """Index the corpus for an arm, or load what an earlier run left; closed on leaving."""
     index = arm.retriever.instance.index(
         setup.dataset.corpus,
         fingerprint=setup.corpus_fingerprint,
@@ -214,7 +232,7 @@ def _prepare(
     """Calibrate the detectors of a setting, and ready what its trials share."""
     bench = Bench(
         model=model,
-        embed=_embedder(index),
+        embed=embedder(index),
         template=setup.template,
         prompt=setup.experiment.file.prompt,
         sampling=setting.victim.sampling,
@@ -377,7 +395,7 @@ def _timing(result: RunResult) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Clients:
+class Clients:
     """One client per model, opened when first asked for; all share one cache."""
 
     store: GenerationCache
@@ -386,17 +404,21 @@ class _Clients:
 
     @property
     def helper(self) -> ModelClient:
+        """The attackers' own model."""
         return self._client(self.own_helper)
 
     def of(self, victim: Victim) -> ModelClient:
+        """A victim's model."""
         return self._client(victim.generator)
 
     @property
     def calls(self) -> int:
+        """Requests sent to all models."""
         return sum(client.calls for client in self.open_ones.values())
 
     @property
     def seconds(self) -> float:
+        """Wall time in all models."""
         return sum(client.seconds for client in self.open_ones.values())
 
     def _client(self, part: Named) -> ModelClient:
@@ -407,25 +429,12 @@ class _Clients:
 
 
 @contextmanager
-def _clients(setup: Setup, cache: Path) -> Iterator[_Clients]:
-    clients = _Clients(GenerationCache(cache / "generations.sqlite"), setup.helper)
+def open_clients(setup: Setup, cache: Path) -> Iterator[Clients]:
+    """Open the cache of generations; models are opened on first use, all closed on leaving."""
+    clients = Clients(GenerationCache(cache / "generations.sqlite"), setup.helper)
     try:
         yield clients
     finally:
         for client in clients.open_ones.values():
             client.close()
         clients.store.close()
-
-
-def _embedder(index: Index) -> Callable[[Sequence[str]], Any]:
-    embed = getattr(index, "embed", None)
-    if embed is not None:
-        return embed  # type: ignore[no-any-return]
-
-    def refuse(texts: Sequence[str]) -> Any:
-        raise BackendError(
-            "this defense embeds passages, and the retriever has no encoder; "
-            "use retriever.plugin = 'dense'"
-        )
-
-    return refuse

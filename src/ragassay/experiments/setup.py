@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ragassay import plugins, prompts
 from ragassay.canon import digest, rng_for, to_plain
-from ragassay.config import ExperimentFile, Part, read
+from ragassay.config import AttackPart, ExperimentFile, Part, read
+from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
 from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
@@ -37,6 +40,14 @@ class Named:
     identity: str
     instance: Any
     options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedAttack(Named):
+    """An attack, with the longest passages it may inject and whether it sees earlier poison."""
+
+    max_words: int | None = None
+    sequential: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +89,9 @@ class Setting:
 class Setup:
     """Every part of an experiment, built but not yet loaded (models load on first use).
 
-    ``held_out`` are questions without a target that only measure clean utility.
+    ``held_out`` are questions without a target that only measure clean utility. ``paraphrases``
+    are those that attacks may see, by query id; ``parents`` maps an evaluated paraphrase to the
+    question whose poison it is asked against.
     """
 
     experiment: Experiment
@@ -88,10 +101,17 @@ class Setup:
     arms: tuple[Arm, ...]
     victims: tuple[Victim, ...]
     helper: Named
-    attacks: tuple[Named, ...]
+    attacks: tuple[NamedAttack, ...]
     defenses: tuple[Named, ...]
     scorers: tuple[Named, ...]
     template: prompts.Template
+    paraphrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parents: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attacked(self) -> tuple[Query, ...]:
+        """The questions that poison is crafted for: the evaluated ones without paraphrases."""
+        return tuple(query for query in self.evaluated if query.id not in self.parents)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -130,6 +150,11 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        paraphrases = file.pop("paraphrases")
+        if paraphrases is not None:
+            paraphrases["content"] = self._paraphrases_identity()
+            del paraphrases["path"]
+            file["paraphrases"] = paraphrases
         return {
             "v": 1,
             "protocol": PROTOCOL,
@@ -158,6 +183,15 @@ class Setup:
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
         }
+
+    def _paraphrases_identity(self) -> str:
+        part = self.experiment.file.paraphrases
+        if part is None:
+            return ""
+        if part.path:
+            content = existing_file(self.experiment.base / part.path).read_bytes()
+            return hashlib.sha256(content).hexdigest()[:16]
+        return digest([self.helper.identity, prompts.load(part.prompt).digest])[:16]
 
     @property
     def headline(self) -> str:
@@ -222,7 +256,6 @@ def set_up(experiment: Experiment) -> Setup:
     file, base = experiment.file, experiment.base
     template = _template(file.prompt.template, base)
     built = {
-        "attacks": [_named("attack", part, base, Attack) for part in file.attack],
         "defenses": [
             _named("defense", part, base, Defense)
             for part in (Part(plugin="none"), *_without_none(file.defense))
@@ -264,7 +297,7 @@ def set_up(experiment: Experiment) -> Setup:
         arms=arms,
         victims=victims,
         helper=helper,
-        attacks=tuple(built["attacks"]),
+        attacks=tuple(named_attack(part, base) for part in file.attack),
         defenses=tuple(built["defenses"]),
         scorers=tuple(built["scorers"]),
         template=template,
@@ -336,9 +369,44 @@ def _template(name: str, base: Path) -> prompts.Template:
     return template
 
 
-def _named(kind: plugins.Kind, part: Part, base: Path, *protocols: type) -> Named:
+def named_attack(part: AttackPart, base: Path) -> NamedAttack:
+    """Build an attack.
+
+    ``max_words`` is the attack's own option where it has one of that name, and the limit of
+    every passage otherwise.
+
+    Raises
+    ------
+    ConfigError
+        The plug-in or an option is wrong.
+    """
+    found = plugins.find("attack", part.plugin, folder=base)
+    own = dataclasses.is_dataclass(found.cls) and any(
+        f.name == "max_words" for f in dataclasses.fields(found.cls)
+    )
+    limit = None if own else part.max_words
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ConfigError(
+            f"attack {part.title!r}: max_words must be a whole number from 1, got {limit!r}"
+        )
+    options = {k: v for k, v in part.options.items() if own or k != "max_words"}
+    named = _named("attack", part, base, Attack, options=options)
+    return NamedAttack(
+        **{f.name: getattr(named, f.name) for f in dataclasses.fields(Named)},
+        max_words=limit,
+        sequential=part.sequential,
+    )
+
+
+def _named(
+    kind: plugins.Kind,
+    part: Part,
+    base: Path,
+    *protocols: type,
+    options: dict[str, Any] | None = None,
+) -> Named:
     found = plugins.find(kind, part.plugin, folder=base)
-    options = part.options
+    options = part.options if options is None else options
     instance = plugins.build(found, options, folder=base)
     if not isinstance(instance, protocols):
         needed = " or ".join(f"({', '.join(_members(each))})" for each in protocols)

