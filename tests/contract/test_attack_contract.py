@@ -146,6 +146,8 @@ def craft(attack: Attack, view: View) -> PoisonSet:
 def test_the_package_holds_attacks_and_every_registered_one_is_known() -> None:
     assert {"PoisonedRAG", "CorruptRAGAS"} <= CLASSES.keys()
     assert {"poisonedrag", "corruptrag_as"} <= set(plugins.names("attack"))
+    registered = {plugins.find("attack", name).cls for name in plugins.names("attack")}
+    assert set(attack_classes().values()) <= registered
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,17 +9,21 @@ import pytest
 
 from ragassay import plugins
 from ragassay.errors import KnowledgeError
-from ragassay.plugins import Tools
+from ragassay.plugins import AttackerView, Tools
 from ragassay.testing import StrictView, check_attack, check_defense
 from ragassay.types import Hit, Knowledge, Passage, PoisonSet, Query, Target, Verdict
 
 BUILT_IN = [
+    "graph_conductance",
+    "graph_connectivity",
+    "graph_modularity",
     "keywordagg",
     "none",
     "prompt_control_cautious",
     "prompt_control_released",
     "score_dispersion",
     "score_gap",
+    "score_minimum",
     "trustrag",
     "trustrag_conflict",
     "trustrag_filter",
@@ -185,14 +189,50 @@ def test_an_attack_that_reaches_for_undeclared_knowledge_is_noticed(hides: bool)
         check_attack(attack, replies="text")
 
 
-def test_the_strict_view_refuses_what_is_not_declared():
-    view = StrictView(Knowledge(query="none"))
-    for reach in (
-        lambda: view.question,
-        lambda: view.correct_answers,
-        lambda: view.ask_helper([()]),
-    ):
-        with pytest.raises(KnowledgeError, match="without declaring"):
-            reach()
-    assert view.refused == ["question", "correct_answers", "ask_helper"]
+NOTHING = Knowledge(query="none")
+EVERYTHING = Knowledge(
+    llm="internals", retriever="gradients", corpus="contents", query="exact", correct_answer=True
+)
+ACCESSES: dict[str, Callable[[StrictView], Any]] = {
+    "question": lambda view: view.question,
+    "paraphrases": lambda view: view.paraphrases,
+    "correct_answers": lambda view: view.correct_answers,
+    "ask_helper": lambda view: view.ask_helper([()]),
+    "ask_victim": lambda view: view.ask_victim(["Toronto"]),
+    "language_model": lambda view: view.language_model,
+    "similarity": lambda view: view.similarity(["Toronto"]),
+    "encoder": lambda view: view.encoder,
+    "retrieved": lambda view: view.retrieved(),
+}
+
+
+def test_every_access_of_an_attackers_view_is_checked():
+    free = {"drafts", "budget", "max_words"}
+    offered = {name for name in vars(AttackerView) if not name.startswith("_")}
+    assert offered == free | set(ACCESSES)
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_the_strict_view_refuses_and_records_what_is_not_declared(access: str):
+    view = StrictView(NOTHING)
+    with pytest.raises(KnowledgeError, match="without declaring"):
+        ACCESSES[access](view)
+    assert view.refused == [access]
+
+
+@pytest.mark.parametrize("access", ACCESSES)
+def test_the_strict_view_has_what_is_declared(access: str):
+    view = StrictView(EVERYTHING)
+    assert ACCESSES[access](view) is not None
+    assert not view.refused
+
+
+def test_the_strict_view_gives_budget_limit_and_drafts_to_everybody():
+    view = StrictView(NOTHING, budget=3, max_words=40, drafts=("It is Toronto.",))
+    assert (view.budget, view.max_words, view.drafts) == (3, 40, ("It is Toronto.",))
     assert StrictView(Knowledge(correct_answer=True)).correct_answers == ("Ottawa",)
+
+
+@pytest.mark.parametrize("name", ["poisonedrag_whitebox", "query_attacker", "jamming"])
+def test_built_in_attacks_pass_the_suite_that_authors_use(name: str):
+    check_attack(plugins.build(plugins.find("attack", name), {}))

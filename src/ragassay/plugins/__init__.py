@@ -234,11 +234,17 @@ def describe(found: Found) -> dict[str, Any]:
         "options": options,
         "source": paragraphs.get("Source", ""),
         "deviations": paragraphs.get("Deviations", ""),
-        "knowledge": getattr(found.cls, "knowledge", None),
+        "knowledge": _declared(found.cls),
     }
 
 
 # --------------------------------------------------------------------------------- internals
+
+
+def _declared(cls: type) -> Any:
+    """The knowledge that a class declares; None where it depends on the options."""
+    knowledge = getattr(cls, "knowledge", None)
+    return None if isinstance(knowledge, property) else knowledge
 
 
 @functools.lru_cache(maxsize=1)

@@ -18,11 +18,11 @@ from ragassay.testing.scripted import (
     Call,
     Replies,
     ScriptedTools,
-    StrictView,
     hashing_vectors,
     make_hits,
     make_query,
 )
+from ragassay.testing.strict import StrictView
 
 __all__ = [
     "Call",

@@ -15,10 +15,10 @@ from ragassay.plugins import Attack, Defense, Fitted
 from ragassay.testing.scripted import (
     Replies,
     ScriptedTools,
-    StrictView,
     make_hits,
     make_query,
 )
+from ragassay.testing.strict import StrictView
 from ragassay.types import (
     Hit,
     PoisonSet,

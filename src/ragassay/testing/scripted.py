@@ -1,4 +1,4 @@
-"""Tools and views without any model: what a defense or an attack is given in a test."""
+"""The tools of a defense without any model, and hits and queries for tests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay import prompts
-from ragassay.errors import KnowledgeError
 from ragassay.types import (
     Hit,
-    Knowledge,
     Message,
     Passage,
     Query,
@@ -125,81 +123,6 @@ class ScriptedTools:
     def ordered(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """Hits in prompt order."""
         return tuple(hits) if self._order == "rank" else tuple(reversed(hits))
-
-
-class StrictView:
-    """An attacker's view that refuses, and records, everything that is not declared.
-
-    Parameters
-    ----------
-    knowledge : Knowledge
-        What the attack declares.
-    question : str
-        The exact question.
-    correct_answers, drafts : tuple of str
-        What the data set holds.
-    replies : callable, mapping or str
-        The attacker's own language model; see :data:`Replies`.
-
-    Attributes
-    ----------
-    refused : list of str
-        What was reached for without being declared.
-    asked : int
-        Prompts put to the language model.
-    """
-
-    def __init__(
-        self,
-        knowledge: Knowledge,
-        *,
-        question: str = "What is the capital of Canada?",
-        correct_answers: tuple[str, ...] = ("Ottawa",),
-        drafts: tuple[str, ...] = (),
-        replies: Replies = "The capital of Canada is Toronto.",
-    ) -> None:
-        self.refused: list[str] = []
-        self.asked = 0
-        self._knowledge = knowledge
-        self._question = question
-        self._correct_answers = correct_answers
-        self._drafts = drafts
-        self._replies = replies
-
-    @property
-    def question(self) -> str:
-        """The exact question; needs ``query="exact"``."""
-        self._need(self._knowledge.query == "exact", "question", 'query="exact"')
-        return self._question
-
-    @property
-    def correct_answers(self) -> tuple[str, ...]:
-        """The accepted answers; need ``correct_answer=True``."""
-        self._need(self._knowledge.correct_answer, "correct_answers", "correct_answer=True")
-        return self._correct_answers
-
-    @property
-    def drafts(self) -> tuple[str, ...]:
-        """The texts published with the data set."""
-        return self._drafts
-
-    def ask_helper(
-        self,
-        prompts: Sequence[Sequence[Message]],
-        *,
-        max_tokens: int = 96,
-        temperature: float = 1.0,
-        sample_index: int = 0,
-    ) -> list[str]:
-        """Ask the scripted language model; needs ``llm="helper"`` or more."""
-        self._need(self._knowledge.llm != "none", "ask_helper", 'llm="helper"')
-        self.asked += len(prompts)
-        return [_reply(self._replies, tuple(prompt)) for prompt in prompts]
-
-    def _need(self, declared: bool, what: str, how: str) -> None:
-        if not declared:
-            self.refused.append(what)
-            raise KnowledgeError(f"the attack reads {what} without declaring {how}")
 
 
 def hashing_vectors(texts: Sequence[str], dimension: int = 64) -> NDArray[np.float32]:
