@@ -579,7 +579,7 @@ def test_a_line_says_what_is_injected_and_where_it_comes_from(folder: Path) -> N
         "bridge": "Ada Kerrin", "a": "a0", "b_from": "b0", "kind": "word", "target_drawn": True,
         "reader": "rule:other compose",
     }  # fmt: skip
-    assert line["labels"]["ab"] == {"tokens": True}
+    assert line["labels"]["ab"] == {"tokens": True, "endorse": True}
     assert line["answers"]["ab"] == line["wanted"][0]
     assert line["sampling"]["max_tokens"] == 64
 

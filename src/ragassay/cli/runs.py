@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.table import Table
 
 from ragassay.cli.console import CONSOLE, print_tables
 from ragassay.errors import ConfigError, TooManyFailures
+
+if TYPE_CHECKING:
+    from ragassay.experiments.runner import RunResult
 
 data_app = typer.Typer(help="Inspect data sets before a run.", no_args_is_help=True)
 
@@ -61,7 +64,8 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
     print_tables(result.summary)
     CONSOLE.print(
         f"{result.trials_run} trials run, {result.trials_reused} reused; "
-        f"{result.model_calls} model calls, {result.encoded_texts} texts encoded; "
+        f"{result.model_calls} model calls{_for_evidence(result)}, "
+        f"{result.encoded_texts} texts encoded; "
         f"{result.seconds:.1f} s, of which {result.model_seconds:.1f} s in the model and "
         f"{result.encoder_seconds:.1f} s in the encoder.",
         highlight=False,
@@ -224,6 +228,14 @@ def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
         )
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
+
+
+def _for_evidence(result: RunResult) -> str:
+    plain = result.model_calls - result.evidence_calls
+    if not result.evidence_calls:
+        return ""
+    share = f", {result.model_calls / plain:.2f} times those of the plain run" if plain else ""
+    return f" ({result.evidence_calls} of them for contexts with evidence removed{share})"
 
 
 def _find_any(name: str) -> list[Any]:

@@ -50,13 +50,17 @@ class Monitor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What a run left behind, and what it spent this time."""
+    """What a run left behind, and what it spent this time.
+
+    ``evidence_calls`` are those of ``model_calls`` that answered contexts with evidence removed.
+    """
 
     folder: Path
     summary: dict[str, Any]
     trials_run: int
     trials_reused: int
     model_calls: int
+    evidence_calls: int
     encoded_texts: int
     seconds: float
     model_seconds: float
@@ -85,6 +89,7 @@ class _Work:
 class _Spent:
     trials_run: int = 0
     trials_reused: int = 0
+    evidence_calls: int = 0
     failures_in_a_row: int = 0
     last_error: str = ""
     passages: set[str] = field(default_factory=set)
@@ -185,7 +190,9 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
                 monitor.stage(f"removing evidence{named}")
                 # Which answers are positive decides what follows.
                 label(folder, _readers(setup), cache=cache)
+                before = clients.calls
                 _run_jobs(_control_jobs(stage, setup, folder), work, spent)
+                spent.evidence_calls += clients.calls - before
         monitor.stage("labeling answers")
         labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress)
         note(folder, [each for each in labeled if each.asks_a_model])
@@ -198,6 +205,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
             trials_run=spent.trials_run,
             trials_reused=spent.trials_reused,
             model_calls=clients.calls,
+            evidence_calls=spent.evidence_calls,
             encoded_texts=sum(getattr(index, "encoded", 0) for index in indexes.values()),
             seconds=time.perf_counter() - start,
             model_seconds=clients.seconds,
@@ -388,6 +396,7 @@ def _timing(result: RunResult) -> dict[str, Any]:
         "model_seconds": round(result.model_seconds, 3),
         "encoder_seconds": round(result.encoder_seconds, 3),
         "model_calls": result.model_calls,
+        "evidence_calls": result.evidence_calls,
         "encoded_texts": result.encoded_texts,
         "trials_run": result.trials_run,
         "trials_reused": result.trials_reused,
