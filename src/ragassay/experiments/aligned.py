@@ -48,7 +48,7 @@ from ragassay.store import RunFolder
 from ragassay.types import Query, TrialRecord
 
 EFFECTS = ("P", "J", "N", "H", "Gamma")
-FROM_TEXT_TO_READER = ("published", "tokens", "endorse", "judge", "human")
+FROM_TEXT_TO_READER = ("published", "tokens", "polarity", "endorse", "judge", "human")
 _MAX_WARNED = 4
 
 

@@ -32,7 +32,7 @@ _MAX_SPANS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenMatch:
-    """Whole-token match with aliases, in any script; the default rule.
+    """Whole-token match with aliases, in any script.
 
     ``abstention_phrases`` mark an answer as an abstention when they occur as whole tokens.
     """
