@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure that a change did not cause should not stop it.
+# RAGASSAY_HYPOTHESIS=default searches new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile(os.environ.get("RAGASSAY_HYPOTHESIS", "repeatable"))
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("RAGASSAY_SHARED", ROOT.parent / "shared"))

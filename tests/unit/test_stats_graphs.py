@@ -242,9 +242,9 @@ def test_approximations_stay_on_their_side_of_the_exact_value(seed: int, k: int)
     w = random_graph(seed, k)
     sweep, greedy = conductance(w, max_exact=2), modularity(w, max_exact=2)
     assert (sweep.exact, greedy.exact) == (False, False)
-    assert sweep.value >= value(conductance(w)) - 1e-12
+    assert sweep.value >= value(conductance(w)) - 1e-9
     assert sweep.value <= (2 * value(connectivity(w))) ** 0.5 + 1e-9
-    assert 0 <= greedy.value <= value(modularity(w)) + 1e-12
+    assert 0 <= greedy.value <= value(modularity(w)) + 1e-9
 
 
 def test_approximations_find_clear_clusters():
