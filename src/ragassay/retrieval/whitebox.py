@@ -29,9 +29,9 @@ from ragassay.retrieval.encoders import (
     EmbeddedMiniLM,
     SentenceTransformersEncoder,
     _limit,
-    _line,
 )
 from ragassay.retrieval.packed import PackedLayers
+from ragassay.retrieval.weights import one_line
 
 
 class EncoderAccess:
@@ -339,7 +339,7 @@ class EncoderAccess:
             return self._model(features)["sentence_embedding"]
         except (RuntimeError, ValueError, IndexError) as error:
             raise BackendError(
-                f"the encoder in {self._source.folder} failed: {_line(error)}"
+                f"the encoder in {self._source.folder} failed: {one_line(error)}"
             ) from error
 
     def _slopes(self, score: Any, seen: list[Any]) -> Any:
@@ -349,7 +349,7 @@ class EncoderAccess:
             return torch.autograd.grad(score, seen[0])[0]
         except (RuntimeError, IndexError) as error:
             raise BackendError(
-                f"the encoder in {self._source.folder} gives no gradient: {_line(error)}"
+                f"the encoder in {self._source.folder} gives no gradient: {one_line(error)}"
             ) from error
 
     @contextmanager
