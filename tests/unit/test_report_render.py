@@ -16,7 +16,7 @@ import pytest
 
 from ragassay import canon
 from ragassay.errors import StoreError
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.report import records as records_module
 from ragassay.report.reading import ReadOnce
 from ragassay.report.records import (
@@ -438,7 +438,7 @@ def build_imported(folder: Path, *, clean: bool = True) -> RunFolder:
     """Three settings, two attacks, no defense, two string rules; the texts are hostile."""
     store = RunFolder(folder)
     resolved = {
-        "protocol": "import/1",
+        "protocol": "imported/1",
         "experiment": {"name": "imported", "seed": 1,
                        "statistics": {"draws": 50, "confidence": 0.95}},
         "dataset": {"name": "two"}, "headline": "tokens",
@@ -465,7 +465,7 @@ def _imported(store: RunFolder, query: Query, setting: str, n: int, *, clean: bo
     places = [("", 0)] * clean + [("weak", 1), ("strong" + HOSTILE[0], 5)]
     for attack, budget in places:
         spec = TrialSpec(
-            protocol="import/1", dataset=query.dataset, query_id=query.id, question=query.text,
+            protocol="imported/1", dataset=query.dataset, query_id=query.id, question=query.text,
             attack=attack, budget=budget, poison="", retriever="", defense="none",
             defense_label="none", prompt="", generator="", sampling=Sampling(), seed=0,
             setting=setting,

@@ -116,7 +116,7 @@ def report(
     Needs no model: only the records in the folder are read.
     """
     from ragassay import canon
-    from ragassay.experiments.aligned import analyze
+    from ragassay.experiments.protocols import analyze
     from ragassay.report.reading import ReadOnce
     from ragassay.report.render import write_reports
     from ragassay.report.tables import label_table

@@ -11,9 +11,10 @@ from typing import Any
 from ragassay import __version__, canon, config
 from ragassay.data.poison_file import PoisonLine, append_poison, open_for_append
 from ragassay.errors import DataError
+from ragassay.experiments.clients import cache_folder, open_clients, open_index
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.poison import Crafter, delivery, delivery_warnings, standing_poison
-from ragassay.experiments.runner import Monitor, cache_folder, open_clients, open_index
 from ragassay.experiments.setup import Experiment, NamedAttack, Setup, set_up
 from ragassay.experiments.victim import AttackedSystem
 from ragassay.types import Passage, PoisonSet, Query
