@@ -131,7 +131,7 @@ def report(
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     print_tables(summary)
-    labels = label_table(summary)
+    labels = label_table(summary) if "label_comparison" in summary else None
     if labels is not None:
         CONSOLE.print()
         CONSOLE.print(labels)
