@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, StoreError
-from ragassay.retrieval import vectors
+from ragassay.retrieval import corpus_matrix
+from ragassay.retrieval.corpus_matrix import contents_of
 from ragassay.retrieval.hashing import HashingEncoder
 from ragassay.retrieval.vectors import EmbeddingStore
 
@@ -60,8 +61,8 @@ class Broken:
 
 def matrix(store: EmbeddingStore, texts: Sequence[str] = TEXTS, **options: object) -> np.ndarray:
     settings = {"fingerprint": "f", "max_tokens": 9, **options}
-    ids = [f"p{i}" for i in range(len(texts))]
-    return store.corpus_matrix(ids, texts, **settings)  # type: ignore[arg-type]
+    contents = contents_of((f"p{i}", text) for i, text in enumerate(texts))
+    return store.corpus_matrix(texts, contents=contents, **settings)  # type: ignore[arg-type]
 
 
 def expected(texts: Sequence[str] = TEXTS) -> np.ndarray:
@@ -121,12 +122,14 @@ def test_threads_that_want_the_same_texts_encode_them_once_and_never_together(
 def test_processes_share_one_file(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
+        "from ragassay.retrieval.corpus_matrix import contents_of\n"
         "from ragassay.retrieval.hashing import HashingEncoder\n"
         "from ragassay.retrieval.vectors import EmbeddingStore\n"
         "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
         "for n in range(60):\n"
         "    store.embed([f'text {n}', f'text {n + 1}'], max_tokens=9)\n"
-        "store.corpus_matrix(['a'], ['text'], fingerprint='f', max_tokens=9)\n"
+        "contents = contents_of([('a', 'text')])\n"
+        "store.corpus_matrix(['text'], contents=contents, fingerprint='f', max_tokens=9)\n"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.PIPE)
@@ -291,18 +294,22 @@ def test_a_sidecar_that_states_something_else_is_not_believed(tmp_path: Path) ->
 def test_an_interrupted_encoding_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vectors, "PART_SIZE", 4)
+    monkeypatch.setattr(corpus_matrix, "PART_SIZE", 4)
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 10)
     texts = [f"text number {n}" for n in range(22)]
     with pytest.raises(BackendError, match="stopped"):
         matrix(EmbeddingStore(tmp_path, Spy(stop_after=12)), texts)
-    flip(next((tmp_path / "embeddings").glob("*-1.part")))
+    part = next((tmp_path / "embeddings").glob("*.part"))
+    content = bytearray(part.read_bytes())
+    content[content.index(expected([texts[5]]).tobytes())] ^= 1
+    part.write_bytes(content)
     spy = Spy()
     heard: list[tuple[int, int]] = []
     found = matrix(
         EmbeddingStore(tmp_path, spy), texts, progress=lambda *step: heard.append(tuple(step))
     )
     assert np.array_equal(found, expected(texts))
-    assert len(spy.seen) == 22 - 12 + 4  # all but the two whole parts
+    assert len(spy.seen) == 22 - 10 + 4  # a window of 10 was whole, and one part of it damaged
     assert heard[-1] == (22, 22)
     assert "damaged" in caplog.text
     assert not list((tmp_path / "embeddings").glob("*.part"))
