@@ -165,9 +165,7 @@ def test_scores_do_not_depend_on_the_shape_of_the_call(
         assert pair[0] == scores[q, p]
     order = rng.permutation(385)  # the sum is exact, so its order cannot matter
     shuffled = Fixed(fixed.whole[:, order], fixed.scale)
-    again = all_scores(
-        Fixed(queries.whole[:, order], queries.scale), shuffled, similarity
-    )
+    again = all_scores(Fixed(queries.whole[:, order], queries.scale), shuffled, similarity)
     assert np.array_equal(again, scores)
     reference = asked.astype(np.float64) @ matrix.astype(np.float64).T
     lengths = np.linalg.norm(asked, axis=1)[:, None] * np.linalg.norm(matrix, axis=1)

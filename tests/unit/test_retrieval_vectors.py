@@ -47,6 +47,17 @@ class Spy:
         return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
 
 
+class HashingSpy:
+    """The same without the waits."""
+
+    def __init__(self, spy: Spy) -> None:
+        self.spy = spy
+
+    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        self.spy.seen += texts
+        return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
+
+
 class Broken:
     identity = "broken"
 
@@ -313,6 +324,113 @@ def test_an_interrupted_encoding_goes_on_where_it_stopped(
     assert heard[-1] == (22, 22)
     assert "damaged" in caplog.text
     assert not list((tmp_path / "embeddings").glob("*.part"))
+
+
+def test_a_stop_at_any_write_costs_at_most_a_part_and_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_matrix, "PART_SIZE", 3)
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 8)
+    texts = [f"text number {n % 17} {'and more ' * (n % 3)}" for n in range(20)]
+    distinct = len(set(texts))
+    put, append, replace = (
+        corpus_matrix._Draft._put, corpus_matrix._Draft._append, corpus_matrix._replace
+    )  # fmt: skip
+    left = [10**6]
+
+    class Stop(BaseException):
+        pass
+
+    def counted(act: object, cut: object) -> object:
+        def step(*args: object) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                cut(*args)  # type: ignore[operator]
+            if left[0] <= 0:
+                raise Stop
+            act(*args)  # type: ignore[operator]
+
+        return step
+
+    monkeypatch.setattr(
+        corpus_matrix._Draft,
+        "_put",
+        counted(put, lambda draft, content, place: put(draft, content[: len(content) // 2], place)),
+    )
+
+    def half_a_line(draft: corpus_matrix._Draft, said: dict[str, object]) -> None:
+        append(draft, said)
+        content = draft.log.read_bytes()
+        draft.log.write_bytes(content[: -len(json.dumps(said)) // 2])
+
+    monkeypatch.setattr(corpus_matrix._Draft, "_append", counted(append, half_a_line))
+    monkeypatch.setattr(corpus_matrix, "_replace", counted(replace, lambda path, content: None))
+    matrix(EmbeddingStore(tmp_path / "whole", Spy()), texts)
+    steps = 10**6 - left[0]
+    wanted = {p.name: p.read_bytes() for p in (tmp_path / "whole" / "embeddings").iterdir()}
+    for step in range(1, steps + 1):
+        left[0] = step
+        folder = tmp_path / str(step)
+        first, second = Spy(), Spy()
+        for spy in (first, second):
+            monkeypatch.setattr(spy, "encode", HashingSpy(spy).encode)
+        with pytest.raises(Stop):
+            matrix(EmbeddingStore(folder, first), texts)
+        left[0] = 10**6
+        matrix(EmbeddingStore(folder, second), texts)
+        found = {p.name: p.read_bytes() for p in (folder / "embeddings").iterdir()}
+        assert found == wanted
+        assert len(first.seen) + len(second.seen) <= distinct + 3
+
+
+def test_a_killed_process_is_resumed_with_the_same_bytes(tmp_path: Path) -> None:
+    program = (
+        "import sys, time, pathlib\n"
+        "from ragassay.retrieval import corpus_matrix\n"
+        "from ragassay.retrieval.hashing import HashingEncoder\n"
+        "from ragassay.retrieval.vectors import EmbeddingStore\n"
+        "corpus_matrix.PART_SIZE, corpus_matrix.WINDOW = 5, 40\n"
+        "texts = [f'text number {n}' for n in range(600)]\n"
+        "contents = corpus_matrix.contents_of((text, text) for text in texts)\n"
+        "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
+        "def tell(done, total):\n"
+        "    print(done, flush=True)\n"
+        "    time.sleep(float(sys.argv[2]))\n"
+        "store.corpus_matrix(texts, contents=contents, fingerprint='f', max_tokens=9,\n"
+        "                    progress=tell)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = 0
+    for wait in (0, 30, 50):
+        with subprocess.Popen([*command, str(tmp_path / "killed"), "0.01"], stdout=-1) as run:
+            assert run.stdout is not None
+            for _ in range(wait + 1):
+                line = run.stdout.readline()
+            run.kill()
+        assert int(line) >= done  # it goes on where it was
+        done = int(line)
+    assert 0 < done < 600
+    for name in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / name), "0"], check=True, stdout=-3)
+    [killed], [whole] = (
+        list((tmp_path / name / "embeddings").glob("*.npy")) for name in ("killed", "whole")
+    )
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_numbers_too_large_for_float16_are_refused(tmp_path: Path) -> None:
+    store = EmbeddingStore(tmp_path, Broken([[70_000.0, 1.0]]))
+    with pytest.raises(BackendError, match='storage = "float32"'):
+        matrix(store, ["a"], storage="float16")
+
+
+def test_texts_that_only_seem_equal_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 4)
+    all_equal = corpus_matrix._Copies(np.arange(1, 6), np.zeros(5, np.int64))
+    monkeypatch.setattr(corpus_matrix, "_copies", lambda texts: all_equal)
+    assert np.array_equal(matrix(EmbeddingStore(tmp_path, Spy())), expected())
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

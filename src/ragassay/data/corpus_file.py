@@ -16,10 +16,11 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 from filelock import FileLock
@@ -121,6 +122,7 @@ class CorpusFile(_OnDisk):
                 "or set RAGASSAY_CACHE to a folder that can be written"
             ) from error
         self._lock = threading.Lock()
+        self._closing = weakref.finalize(self, _close, self._file, self._index)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -152,8 +154,7 @@ class CorpusFile(_OnDisk):
 
     def close(self) -> None:
         """Close the files. Closing twice does nothing."""
-        self._file.close()
-        self._index.close()
+        self._closing()
 
     def _read(self, positions: Sequence[int] | NDArray[np.int64]) -> list[Passage]:
         wanted = np.asarray(positions, dtype=np.int64)
@@ -177,6 +178,11 @@ class CorpusFile(_OnDisk):
     def _select(self, query: str, *values: object) -> Any:
         with self._lock:
             return self._index.execute(query, values).fetchone()
+
+
+def _close(file: BinaryIO, index: sqlite3.Connection) -> None:
+    file.close()
+    index.close()
 
 
 class SortedCorpus(_OnDisk):

@@ -99,18 +99,20 @@ class Scan:
         """
         n, dimension = self._matrix.shape
         k = min(k, n)
+        if not len(queries) or not n:
+            return Found(np.empty((len(queries), k), np.intp), np.empty((len(queries), k)))
+        first = max(FIRST_ROWS, 2 * k)
+        height = max(first, min(MOST_ROWS, _PRODUCT_NUMBERS // min(len(queries), _GROUP)))
         groups = [
-            _Group(queries[start : start + _GROUP], k, dimension, self._similarity)
+            _Group(queries[start : start + _GROUP], k, min(n, height), self._similarity)
             for start in range(0, len(queries), _GROUP)
         ]
-        if not groups or not n:
-            return Found(np.empty((len(queries), k), np.intp), np.empty((len(queries), k)))
-        width = max(group.unit.shape[1] for group in groups)
-        height = max(FIRST_ROWS, min(MOST_ROWS, _PRODUCT_NUMBERS // width))
         known, lengths = self._lengths is not None, self._row_lengths()
+        halves = self._matrix.dtype != np.float32
+        space = np.empty((min(n, height) if halves else 0, dimension), np.float32)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for start, stop in _blocks(n, max(FIRST_ROWS, 2 * k), height):
-                block = _as_float32(self._matrix[start:stop], pool)
+            for start, stop in _blocks(n, first, height):
+                block = _as_float32(self._matrix[start:stop], space, pool)
                 if not known:
                     lengths[start:stop] = _row_lengths_of(block, pool)
                 for group in groups:
@@ -145,19 +147,19 @@ class Scan:
 
 
 class _Group:
-    """Some queries, and the best rows of each so far."""
+    """Some queries, the best rows of each so far, and memory for products (new one is slow)."""
 
-    def __init__(self, queries: Vectors, k: int, dimension: int, similarity: Similarity) -> None:
+    def __init__(self, queries: Vectors, k: int, height: int, similarity: Similarity) -> None:
         self._similarity: Similarity = similarity
         self._k = k
         self._fixed = fixed_point(queries, similarity)
         whole = queries.astype(np.float64)
         self._lengths = np.sqrt(np.square(whole).sum(axis=1))
         some = np.where(self._lengths > 0, self._lengths, 1.0)
-        # a multiple of 8 columns: the sieve's answers are then read 8 at a time
-        self.unit = np.zeros((dimension, -(-len(queries) // 8) * 8), np.float32)
-        self.unit[:, : len(queries)] = (whole / some[:, None]).T
-        self._error = error_bound(dimension)
+        self._units = np.ascontiguousarray((whole / some[:, None]).T, dtype=np.float32)
+        self._product = np.empty((height, len(queries)), np.float32)
+        self._passing = np.empty(-(-height * len(queries) // 8) * 8, bool)
+        self._error = error_bound(queries.shape[1])
         self.best = Found(
             np.empty((len(queries), 0), np.intp), np.empty((len(queries), 0), np.float64)
         )
@@ -169,8 +171,7 @@ class _Group:
         low, high = float(lengths.min()), float(lengths.max())
         if not high < _TAME or (low < 1 / _TAME and not _tame(block, lengths)):
             return None
-        product = np.matmul(block, self.unit)
-        floors = np.full(self.unit.shape[1], np.inf)
+        product = np.matmul(block, self._units, out=self._product[: len(block)])
         least = self.best.scores[:, -1]
         if self._similarity == "cosine":
             if low == 0 or high > low * (1 + _SAME_LENGTH):
@@ -178,18 +179,21 @@ class _Group:
                 product *= inverse[:, None]
                 low = high = 1.0
             wanted = least - self._error
-            floors[: len(least)] = wanted * np.where(wanted > 0, low, high)
+            floors = wanted * np.where(wanted > 0, low, high)
         else:
             some = np.where(self._lengths > 0, self._lengths, 1.0)
-            floors[: len(least)] = least / some - self._error * high
-        floors[: len(least)][self._lengths == 0] = np.inf  # all rows tie: the first ones stay
-        passing = product >= np.nextafter(floors.astype(np.float32), np.float32(-np.inf))
-        eights = np.flatnonzero(passing.reshape(-1).view(np.uint64))
+            floors = least / some - self._error * high
+        floors[self._lengths == 0] = np.inf  # all rows tie: the first ones stay
+        floors = np.nextafter(floors.astype(np.float32), np.float32(-np.inf))
+        passing = self._passing[: -(-product.size // 8) * 8]
+        passing[product.size :] = False
+        np.greater_equal(product, floors, out=passing[: product.size].reshape(product.shape))
+        eights = np.flatnonzero(passing.view(np.uint64))  # few pass: look at 8 at a time
         if len(eights) > len(block):
             return None
         places = eights[:, None] * 8 + np.arange(8)
-        flat = places[passing.reshape(-1)[places]]
-        rows, numbers = np.divmod(flat, self.unit.shape[1])
+        flat = places[passing[places]]
+        rows, numbers = np.divmod(flat, product.shape[1])
         return (rows, numbers) if len(rows) <= len(block) else None
 
     def add_all(self, block: Fixed, start: int) -> None:
@@ -253,10 +257,10 @@ def _blocks(n: int, first: int, height: int) -> Iterator[tuple[int, int]]:
         size = min(height, 8 * size)
 
 
-def _as_float32(block: Stored, pool: ThreadPoolExecutor) -> Vectors:
+def _as_float32(block: Stored, space: Vectors, pool: ThreadPoolExecutor) -> Vectors:
     if block.dtype == np.float32:
         return block.view(np.ndarray)
-    floats = np.empty(block.shape, np.float32)
+    floats = space[: len(block)]
     step = max(256, -(-len(block) // (os.cpu_count() or 1)))
     starts = range(0, len(block), step)
     list(pool.map(lambda s: _halves(block[s : s + step], floats[s : s + step]), starts))
