@@ -11,7 +11,7 @@ help:
 	@echo "make demo   install into $(VENV), run the demo experiment, print the table"
 	@echo "make test   install, then linters, type checks and all tests"
 	@echo "make lint   linters and type checks only"
-	@echo "make bench  speed and overhead measurements (minutes)"
+	@echo "make bench  speed side by side with what it is compared with (half an hour; writes docs)"
 	@echo "make docs   build the documentation into site/"
 	@echo "make clean  remove $(VENV), runs/ and build output"
 
@@ -40,9 +40,9 @@ lint: $(VENV)/.installed-test
 test: lint
 	$(BIN)/pytest
 
-bench: $(VENV)/.installed
-	$(BIN)/python bench/overhead.py
-	$(BIN)/python bench/generation.py
+bench: $(VENV)/.installed-test
+	$(PIP) --editable ".[faiss]"
+	$(BIN)/python bench/run.py
 
 docs: $(VENV)/.installed
 	$(PIP) "mkdocs-material>=9.5"

