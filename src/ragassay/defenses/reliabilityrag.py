@@ -33,6 +33,8 @@ from ragassay.errors import ConfigError
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Json, Query, Verdict
 
+MOST_ANSWERS = 40  # for which the largest consistent set is found exactly
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReliabilityRAG:
@@ -53,9 +55,9 @@ class ReliabilityRAG:
     max_tokens : int, optional
         Longest single answer in tokens; by default the experiment's setting.
     exact_limit : int
-        Most passages that are answered one by one; larger contexts are sampled.
+        Most passages that are answered one by one, up to 40; larger contexts are sampled.
     rounds : int
-        Number of sampled contexts.
+        Number of sampled contexts, up to 40.
     sample_size : int
         Passages of a sampled context.
     gamma : float
@@ -85,11 +87,13 @@ class ReliabilityRAG:
                 "need 0 < threshold <= 1 and 0 < gamma <= 1, "
                 f"got threshold={self.threshold}, gamma={self.gamma}"
             )
-        if min(self.exact_limit, self.rounds, self.sample_size) < 1:
+        if not 1 <= self.exact_limit <= MOST_ANSWERS or not 1 <= self.rounds <= MOST_ANSWERS:
             raise ConfigError(
-                "need exact_limit, rounds and sample_size >= 1, got "
-                f"{self.exact_limit}, {self.rounds}, {self.sample_size}"
+                f"need exact_limit and rounds from 1 to {MOST_ANSWERS}, got "
+                f"exact_limit={self.exact_limit}, rounds={self.rounds}"
             )
+        if self.sample_size < 1:
+            raise ConfigError(f"need sample_size >= 1, got {self.sample_size}")
 
     def model_calls(self, k: int) -> int:
         """Calls for k passages: an answer each, comparisons by the victim's model, the last."""
@@ -140,7 +144,7 @@ class ReliabilityRAG:
 
     def _sample(self, k: int, tools: Tools) -> list[tuple[int, ...]]:
         """Draw contexts, as ascending positions; in lexicographic order, for the ties."""
-        weights = self.gamma ** np.arange(k)
+        weights = np.maximum(self.gamma ** np.arange(k), np.finfo(np.float64).tiny)
         size = min(self.sample_size, k)
         drawn = [
             tools.rng.choice(k, size=size, replace=False, p=weights / weights.sum())
