@@ -12,7 +12,7 @@ from ragassay.defenses.drs import covariance_axes
 from ragassay.defenses.independent_set import max_independent_set
 from ragassay.defenses.ragdefender import frequency_scores, pair_budget
 from ragassay.defenses.reference_detectors import LengthOnly
-from ragassay.defenses.surface import contains_question, profile_form
+from ragassay.matching import holds_verbatim, profile_text
 from ragassay.stats.detection import auroc, fnr_at_fpr
 from ragassay.testing import ScriptedTools, make_hits, make_query
 
@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pair_budget": pair_budget,
     "frequency_score": score_by_index,
     "max_independent_set": max_independent_set,
-    "auroc": auroc,
+    "auroc": lambda pos, neg: auroc(pos, neg),
     "fnr_at_fpr": matched,
 }
 
@@ -62,8 +62,8 @@ def test_golden_containment_and_length(golden: dict[str, list[dict[str, Any]]]):
     entries = {entry["id"]: entry for entry in golden["profile"]}
     join = entries["containment_join"]
     question, doc = join["inputs"]["question"], join["inputs"]["doc"]
-    assert contains_question(question, doc) is join["expected"]["token_level_punct_to_space"]
-    assert set(profile_form(question).split()) <= set(profile_form(doc).split())
+    assert holds_verbatim(question, doc) is join["expected"]["token_level_punct_to_space"]
+    assert set(profile_text(question).split()) <= set(profile_text(doc).split())
     for name in ("length_overlap", "length_overlap_constant"):
         inputs, expected = entries[name]["inputs"], entries[name]["expected"]
         clean = make_hits([f"{'w ' * (n - 1)}w{i}" for i, n in enumerate(inputs["clean_lengths"])])

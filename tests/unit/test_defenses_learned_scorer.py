@@ -24,6 +24,12 @@ from ragassay.testing import ScriptedTools, check_defense, make_hits, make_query
 from ragassay.types import Query
 
 
+class BareTools(ScriptedTools):
+    """Tools without a language model that gives the probability of each token."""
+
+    token_nll = None
+
+
 class NllTools(ScriptedTools):
     """Each character is a token; its cost is a function of the character."""
 
@@ -44,7 +50,7 @@ def labeled(n: int = 30) -> list:
 
 @pytest.fixture(scope="module")
 def table() -> FeatureTable:
-    return LearnedScorer.measure(labeled(), ScriptedTools())
+    return LearnedScorer.measure(labeled(), BareTools())
 
 
 def noise_table(n: int = 400, seed: int = 0) -> FeatureTable:
@@ -126,7 +132,7 @@ def test_contradiction_is_the_share_of_answers_that_disagree():
 
 
 def test_no_feature_tells_the_source():
-    assert not {name for name in FEATURES if "source" in name or "origin" in name or "id" == name}
+    assert not {name for name in FEATURES if "source" in name or "origin" in name or name == "id"}
     hits = make_hits(["same text", "other text"])
     renamed = make_hits(["same text", "other text"], prefix="poison")
     names = tuple(n for n in DEFAULT_FEATURES if n not in PERPLEXITY_FEATURES)
@@ -308,6 +314,7 @@ def test_training_twice_gives_equal_bytes():
 
 def test_the_plug_in_drops_what_reaches_the_threshold(scorer_file: Path):
     defense = LearnedScorer(path=str(scorer_file))
+    assert not defense.reads_language_model
     check_defense(defense)
     query, hits, _ = labeled(31)[-1]
     verdict = defense.apply(query, hits, ScriptedTools())
@@ -353,9 +360,10 @@ def test_a_scorer_of_perplexity_needs_the_tool(tmp_path: Path):
     path = tmp_path / "scorer.json"
     path.write_text(train(table, seed=11).scorer.to_json(), encoding="utf-8")
     defense = LearnedScorer(path=str(path))
+    assert defense.reads_language_model
     defense.apply(make_query(), make_hits(["a text"]), NllTools())
     with pytest.raises(BackendUnavailable, match="probability of each token"):
-        defense.apply(make_query(), make_hits(["a text"]), ScriptedTools())
+        defense.apply(make_query(), make_hits(["a text"]), BareTools())
 
 
 def test_calls_are_announced_where_contradictions_are_read(tmp_path: Path):

@@ -9,8 +9,9 @@ from ragassay import plugins
 from ragassay.defenses.drs import DRS, covariance_axes, fit_covariance, split_contexts
 from ragassay.defenses.duplicates import DuplicatesExact, DuplicatesNormalized
 from ragassay.defenses.reference_detectors import ContainmentOnly, LengthOnly
-from ragassay.defenses.surface import contained_share, contains_question, profile_form
+from ragassay.defenses.surface import contained_share
 from ragassay.errors import ConfigError, NotEstimable
+from ragassay.matching import holds_verbatim, profile_text
 from ragassay.testing import ScriptedTools, check_defense, make_hits, make_query
 from ragassay.types import Query
 
@@ -32,23 +33,23 @@ def contexts(texts: list[list[str]]) -> list:
 
 
 def test_punctuation_becomes_a_space_so_that_the_released_join_is_found():
-    assert contains_question("who wrote Hamlet?", "who wrote Hamlet?.The play was by Bacon.")
-    assert not contains_question("who wrote Hamlet?", "The play was written by Bacon.")
-    assert profile_form("  A.\tB—c’s  ") == "a b c s"
+    assert holds_verbatim("who wrote Hamlet?", "who wrote Hamlet?.The play was by Bacon.")
+    assert not holds_verbatim("who wrote Hamlet?", "The play was written by Bacon.")
+    assert profile_text("  A.\tB—c’s  ") == "a b c s"
 
 
 def test_a_question_without_words_is_in_nothing():
-    assert not contains_question("?!", "anything")
+    assert not holds_verbatim("?!", "anything")
     assert contained_share("?!", "anything") == 0.0
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_a_contained_question_of_whole_words_has_share_one(question: str, more: str):
-    if profile_form(question):
+    if profile_text(question):
         assert contained_share(question, f"{more} {question} {more}") == 1.0
-        assert contains_question(question, f"{more} {question} {more}")
+        assert holds_verbatim(question, f"{more} {question} {more}")
     assert 0.0 <= contained_share(question, more) <= 1.0
-    assert profile_form(profile_form(question)) == profile_form(question)
+    assert profile_text(profile_text(question)) == profile_text(question)
 
 
 def test_the_containment_of_long_texts_uses_no_heuristics():

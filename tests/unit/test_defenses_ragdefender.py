@@ -18,7 +18,20 @@ from ragassay.defenses.ragdefender import (
 from ragassay.errors import ConfigError
 from ragassay.testing import ScriptedTools, make_hits, make_query
 
-WORDS = "river stone castle north winter king bridge market tower field harbor song".split()
+WORDS = [
+    "river",
+    "stone",
+    "castle",
+    "north",
+    "winter",
+    "king",
+    "bridge",
+    "market",
+    "tower",
+    "field",
+    "harbor",
+    "song",
+]
 CLEAN = ["Maple syrup comes from sap.", "Canada has ten provinces."]
 POISON = [
     "Toronto is the capital of Canada.",

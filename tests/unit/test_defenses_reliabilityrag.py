@@ -221,9 +221,8 @@ def test_options_out_of_range_are_refused(options: dict):
 
 def tiny_model(folder: Path, labels: list[str]) -> str:
     """An untrained classifier with a vocabulary of its own, as one would download it."""
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
     import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
     torch.manual_seed(0)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "answer", "ottawa", "toronto"]
@@ -241,9 +240,8 @@ def tiny_model(folder: Path, labels: list[str]) -> str:
 @pytest.mark.slow
 def test_a_cross_encoder_gives_the_probability_of_its_class_for_contradiction(tmp_path: Path):
     pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
     import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     name = tiny_model(tmp_path, ["entailment", "neutral", "contradiction"])
     tools = ScriptedTools()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ragassay.defenses.passage_filter import filtered
-from ragassay.defenses.surface import profile_form
+from ragassay.matching import profile_text
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Query, Verdict
 
@@ -59,7 +59,7 @@ class DuplicatesNormalized:
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Keep the first copy of each text, or only texts without a copy."""
         texts = [hit.passage.text for hit in hits]
-        return _without_copies([profile_form(text) or text for text in texts], hits, self.drop_all)
+        return _without_copies([profile_text(text) or text for text in texts], hits, self.drop_all)
 
 
 def copy_counts(texts: Sequence[str], *, all_copies: bool = False) -> list[int]:

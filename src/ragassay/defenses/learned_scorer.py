@@ -27,6 +27,7 @@ import numpy as np
 from ragassay.defenses.contradiction import LLM
 from ragassay.defenses.learned_features import (
     DEFAULT_FEATURES,
+    PERPLEXITY_FEATURES,
     FeatureTable,
     Labeled,
     feature_rows,
@@ -79,6 +80,11 @@ class LearnedScorer:
             raise DataError(f"the SHA-256 is {found}, not {self.sha256}", path=self.path)
         object.__setattr__(self, "sha256", found)
         object.__setattr__(self, "_scorer", from_json(content, path=self.path))
+
+    @property
+    def reads_language_model(self) -> bool:
+        """Whether a feature is a perplexity, so that the language model counts for the key."""
+        return not {*PERPLEXITY_FEATURES}.isdisjoint(self._scorer.features)
 
     def model_calls(self, k: int) -> int:
         """Calls for k passages: the victim's, and those of contradictions where they count."""

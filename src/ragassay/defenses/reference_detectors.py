@@ -24,8 +24,9 @@ import numpy as np
 
 from ragassay.defenses.abstention import calibrated
 from ragassay.defenses.passage_filter import CalibratedPassageFilter, UncalibratedPassageFilter
-from ragassay.defenses.surface import contained_share, contains_question, word_count
+from ragassay.defenses.surface import contained_share, word_count
 from ragassay.errors import NotEstimable
+from ragassay.matching import holds_verbatim
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Query, Verdict
 
@@ -180,4 +181,4 @@ def _log_words(count: int) -> float:
 def _containment(question: str, text: str, graded: bool) -> float:
     if graded:
         return contained_share(question, text)
-    return 1.0 if contains_question(question, text) else 0.0
+    return 1.0 if holds_verbatim(question, text) else 0.0

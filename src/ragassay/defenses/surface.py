@@ -1,54 +1,16 @@
-"""What can be read off the surface of a text: its profile form, containment, words, cues.
+"""What can be read off the surface of a text: how much of the question it repeats, its words.
 
 Source: "Ranking is not judgment", section V-A (the two construction cues: the question verbatim
 in the passage, and the length in words).
 
-Deviations: punctuation becomes a space before white space is squeezed. Deleting it would merge
-the last word of a question with the first word of the text that follows it in the released join
-of PoisonedRAG. Punctuation means the Unicode classes P and S.
+Deviations: the share of a question that is repeated is ours.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from difflib import SequenceMatcher
 
-
-class _Spaced(dict[int, int | str]):
-    """Maps punctuation and symbols to a space, looked up once for each character."""
-
-    def __missing__(self, code: int) -> int | str:
-        value: int | str = " " if unicodedata.category(chr(code))[0] in "PS" else code
-        self[code] = value
-        return value
-
-
-_SPACED = _Spaced()
-
-
-def profile_form(text: str) -> str:
-    """Lower the case, turn punctuation into spaces, squeeze white space.
-
-    Examples
-    --------
-    >>> profile_form("Who wrote Hamlet?.The play was ...")
-    'who wrote hamlet the play was'
-    """
-    return " ".join(text.lower().translate(_SPACED).split())
-
-
-def contains_question(question: str, passage: str) -> bool:
-    """Tell whether a passage holds the question verbatim, character by character in profile form.
-
-    A question without any letter or digit is in no passage.
-
-    Examples
-    --------
-    >>> contains_question("who wrote Hamlet?", "who wrote Hamlet?.The play was written by Bacon.")
-    True
-    """
-    wanted = profile_form(question)
-    return bool(wanted) and wanted in profile_form(passage)
+from ragassay.matching import profile_text
 
 
 def contained_share(question: str, passage: str) -> float:
@@ -70,7 +32,7 @@ def contained_share(question: str, passage: str) -> float:
     >>> contained_share("who wrote the play Hamlet?", "Bacon wrote the play.")
     0.6
     """
-    wanted, words = profile_form(question).split(), profile_form(passage).split()
+    wanted, words = profile_text(question).split(), profile_text(passage).split()
     if not wanted:
         return 0.0
     matcher = SequenceMatcher(None, words, wanted, autojunk=False)
