@@ -260,7 +260,8 @@ def covariance_axes(
     if not variances[0] > _SINGULAR * max(variances[-1], 0.0):
         raise NotEstimable(
             f"the covariance of {n} clean passages in {d} dimensions is singular: in some "
-            "direction they do not vary at all"
+            "direction they do not vary at all; shrinkage = 'ledoit_wolf' helps if they vary in "
+            "others"
         )
     m = d if low_dirs is None else low_dirs
     return Covariance(
