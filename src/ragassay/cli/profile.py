@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _LEGEND = (
     "contained: passages that hold their question word for word; in range: passages with a length "
-    "in [l5, l95], the central 90% of clean lengths; both with 95% intervals over questions. "
-    "saturated: a filter that reads this cue alone would catch nearly all of the set. A profile "
+    "in [l5, l95], the central 90% of clean lengths; both with 95% intervals over questions; "
+    "short/long: passages outside of that range. saturated: a filter that reads this cue alone would catch nearly all of the set. A profile "
     "stands beside a result; it is none."
 )
 
@@ -91,26 +91,22 @@ def profile(
         f"l95/l5 = {width}",
         highlight=False,
     )
-    CONSOLE.print(_LEGEND, highlight=False)
+    CONSOLE.print(_LEGEND, markup=False, highlight=False)
 
 
 def _table(found: tuple[Profile, ...]) -> Table:
-    table = Table(
-        title="Construction profile", title_justify="left", box=None, padding=(0, 2, 0, 0)
-    )
-    table.add_column("attack", overflow="fold")
-    for column in ("n", "questions", "contained", "in range", "shorter", "longer"):
+    table = Table(title="Construction profile", title_justify="left", box=None)
+    table.add_column("attack", overflow="fold", min_width=8)
+    for column in ("n", "contained", "in range", "short/long"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("saturated")
+    table.add_column("saturated", min_width=11)
     for each in found:
         table.add_row(
             escape(each.name or "-"),
             f"{each.passages:,}",
-            f"{each.queries:,}",
             _share(each.containment),
             _share(each.overlap),
-            f"{each.below:,}",
-            f"{each.above:,}",
+            f"{each.below}/{each.above}",
             ", ".join(each.saturated) or _open(each),
         )
     return table
@@ -125,5 +121,5 @@ def _share(share: ClusteredShare) -> str:
     if share.value is None:
         return "-"
     bounds = share.interval
-    shown = "" if bounds is None else f" [{bounds.low:.3f}, {bounds.high:.3f}]"
-    return f"{share.value:.3f}{shown}"
+    shown = "" if bounds is None else f" [{bounds.low:.2f}, {bounds.high:.2f}]"
+    return f"{share.value:.2f}{shown}"
