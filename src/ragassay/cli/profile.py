@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _LEGEND = (
     "contained: passages that hold their question word for word; in range: passages with a length "
     "in [l5, l95], the central 90% of clean lengths; both with 95% intervals over questions; "
-    "short/long: passages outside of that range. saturated: a filter that reads this cue alone would catch nearly all of the set. A profile "
-    "stands beside a result; it is none."
+    "short/long: passages outside of that range. saturated: a filter that reads this cue alone "
+    "would catch nearly all of the set. A profile stands beside a result; it is none."
 )
 
 
@@ -78,7 +78,9 @@ def profile(
 
     if sample and sample < SAMPLE:
         raise ConfigError(f"--sample is {sample}, expected 0 or at least {SAMPLE}")
-    order = None if join is JoinOrder.none else partial(build_black_box, order=join.value)
+    order = None
+    if join is not JoinOrder.none:
+        order = partial(build_black_box, order="prefix" if join is JoinOrder.prefix else "suffix")
     found = profile_file(poison, corpus, join=order, sample=sample, seed=seed)
     if as_json:
         typer.echo(json.dumps([plain(each) for each in found], indent=2, ensure_ascii=True))

@@ -48,10 +48,10 @@ MAX_CELLS = 2_000
 MAX_BINS = 1_000
 _COLUMNS = ("PASS", "ESCALATE", "BLOCK", "Missed poison", "Blocked clean", "Harm per 1,000")
 _NOTE = (
-    "Counts are poison / clean candidates. Missed poison: passed of retrieved poison. Blocked clean: "
-    "blocked of retrieved clean passages. Both with 95% Wilson intervals, which count candidates as "
-    "independent. Harm: cost per thousand contexts, in units of a false block. Candidates without "
-    "a probability pass."
+    "Counts are poison / clean candidates. Missed poison: passed of retrieved poison. Blocked "
+    "clean: blocked of retrieved clean passages. Both with 95% Wilson intervals, which count "
+    "candidates as independent. Harm: cost per thousand contexts, in units of a false block. "
+    "Candidates without a probability pass."
 )
 _FLAG = "\u2021"
 _FLAG_NOTE = f"{_FLAG} a cue of how the poison was written saturates: "

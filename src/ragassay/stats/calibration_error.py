@@ -187,7 +187,8 @@ def fit_platt(scores: ArrayLike, y: ArrayLike) -> Platt:
         if np.abs(gradient).max() < _GRADIENT * len(s):
             break
         hessian = design.T @ (design * (prob * (1 - prob))[:, None]) + 1e-12 * np.eye(2)
-        weights = _descend(design, wanted, weights, np.linalg.solve(hessian, gradient))
+        step = np.linalg.solve(hessian, gradient).astype(np.float64)
+        weights = _descend(design, wanted, weights, step)
     slope, intercept = (float(w) for w in weights)
     return Platt(slope / scale, intercept - slope * center / scale)
 

@@ -260,7 +260,7 @@ def harm(candidates: Candidates, costs: Costs, how: Resampling) -> Harm:
     each = costs.rho * (passed & poison) + 1.0 * (candidates.blocked & ~poison)
     if candidates.escalated is not None:
         each = each + (costs.c_a or 0.0) * candidates.escalated
-    sums = 1000 * np.bincount(index, weights=each, minlength=len(contexts))
+    sums = 1000 * np.bincount(index, weights=each, minlength=len(contexts)).astype(np.float64)
     (interval,) = cluster_bootstrap(
         sums, [query for query, _ in contexts], draws=how.draws, confidence=how.confidence,
         rng=how.rng,

@@ -87,8 +87,9 @@ def rate_change(before: Events, after: Events, how: Resampling) -> Change:
 
     def drawn(counts: Floats) -> Floats:
         with np.errstate(invalid="ignore"):
-            low, high = ((counts @ hits) / (counts @ sizes) for hits, sizes in sides)
-        return high - low
+            first, second = ((counts @ hits) / (counts @ sizes) for hits, sizes in sides)
+        difference: Floats = second - first
+        return difference
 
     return _change(rates, (len(before.clusters), len(after.clusters)), len(labels), drawn, how)
 
@@ -129,7 +130,8 @@ def auroc_change(before: Scored, after: Scored, how: Resampling) -> Change:
             pairs = (counts @ p_sizes) * (counts @ n_sizes)
             with np.errstate(invalid="ignore"):
                 found.append(((counts @ wins) * counts).sum(axis=1) / pairs)
-        return found[1] - found[0]
+        difference: Floats = found[1] - found[0]
+        return difference
 
     sizes = tuple(len(p) + len(n) for (p, _), (n, _) in kept)
     return _change(values, (sizes[0], sizes[1]), len(labels), drawn, how)
@@ -167,10 +169,8 @@ def _sums(side: Events, labels: dict[Any, int]) -> tuple[Floats, Floats]:
         raise ValueError(f"need one cluster an event, got {len(side.clusters)} for {flags.shape}")
     index = np.array([labels[each] for each in side.clusters], dtype=np.int64)
     size = len(labels)
-    return (
-        np.bincount(index, weights=flags, minlength=size),
-        np.bincount(index, minlength=size).astype(np.float64),
-    )
+    hits: Floats = np.bincount(index, weights=flags, minlength=size).astype(np.float64)
+    return hits, np.bincount(index, minlength=size).astype(np.float64)
 
 
 def _known(side: GroupedScores) -> tuple[Floats, list[Any]]:

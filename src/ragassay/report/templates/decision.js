@@ -1,6 +1,6 @@
 "use strict";
 // The arithmetic of ragassay.stats.decision and ragassay.report.decision, on numbers only.
-const ragassayDecision = (() => {
+var ragassayDecision = (() => {
   const TIE = 1e-12, Z = 1.959963984540054, NONE = "not estimable";
   const fixed = (x, d) => (Math.floor(x * 10 ** d + 0.5) / 10 ** d).toFixed(d);
 
@@ -54,9 +54,11 @@ const ragassayDecision = (() => {
     const three = form.elements.namedItem("three");
     rho.value = String(Math.log10(data.rho));
     ca.value = String(data.c_a);
-    function show() {
-      const costs = [Math.round(10 ** Number(rho.value) * 100) / 100,
-        three.checked ? Number(ca.value) : null];
+    const now = [data.rho, data.c_a];  // a slider moves in steps, so it counts once it is moved
+    function show(event) {
+      if (event.target === rho) now[0] = Math.round(10 ** Number(rho.value) * 100) / 100;
+      if (event.target === ca) now[1] = Number(ca.value);
+      const costs = [now[0], three.checked ? now[1] : null];
       ca.disabled = !three.checked;
       rho.setAttribute("aria-valuetext", fixed(costs[0], 2));
       line.textContent = state(...costs);
