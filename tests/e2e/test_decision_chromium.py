@@ -1,4 +1,4 @@
-"""The cost explorer in a real browser: sliders by keyboard, the table follows, nothing is loaded."""
+"""The cost explorer in a real browser: sliders by keyboard, and nothing is loaded."""
 
 from __future__ import annotations
 

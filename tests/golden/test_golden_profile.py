@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from ragassay.attacks.poisonedrag import build_black_box
-from ragassay.construction.profile import clean_lengths, length_overlap, profile
-from ragassay.construction.texts import PoisonText, read_poison_texts
+from ragassay.construction.filler import filler_pool
+from ragassay.construction.ladder import Ladder
+from ragassay.construction.profile import clean_lengths, length_overlap, lengths_of, profile
+from ragassay.construction.texts import (
+    PoisonText,
+    read_clean_texts,
+    read_poison_texts,
+    with_text,
+)
 from ragassay.matching import holds_verbatim, profile_text
 from ragassay.stats.calibration_error import ece
 from ragassay.stats.collapse import OperatingFigures, collapse, ratio_bound
@@ -213,3 +220,27 @@ def test_the_table_of_the_data_set_follows(shared_data: Path, file: str) -> None
         assert found.n == passages
         assert whole / passages == pytest.approx(expected, abs=5.1e-4), name
         assert found.count == whole + RUNS_ON.get(file, 0), name
+
+
+def test_the_rungs_take_the_cues_of_the_released_texts_and_keep_their_payloads(
+    shared_data: Path,
+) -> None:
+    file = shared_data / "poisonedrag" / "targets-nq.jsonl"
+    [(_, texts)] = read_poison_texts(file, join=build_black_box).items()
+    clean = read_clean_texts(shared_data / "nq-gold" / "corpus.jsonl.gz")
+    lengths = lengths_of(each.text for each in clean)
+    ladder = Ladder(lengths=lengths, pool=filler_pool(clean), seed=1)
+    found = {}
+    for rung in ("template", "prefix_removed", "length_matched", "both"):
+        edits = [ladder.edit(text, rung) for text in texts]
+        assert all(edit.possible and edit.payload_intact for edit in edits)
+        edited = [with_text(t, e.text or "") for t, e in zip(texts, edits, strict=True)]
+        found[rung] = profile("poisonedrag", edited, lengths)
+    contained = {rung: each.containment.value for rung, each in found.items()}
+    assert contained == {
+        "template": 1.0, "prefix_removed": 0.0, "length_matched": 1.0, "both": 0.0
+    }  # fmt: skip
+    inside = {rung: each.overlap.count for rung, each in found.items()}
+    assert inside == {
+        "template": 500, "prefix_removed": 380, "length_matched": 500, "both": 500
+    }  # fmt: skip
