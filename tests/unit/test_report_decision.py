@@ -11,8 +11,17 @@ from typing import Any
 import pytest
 
 from ragassay.report import decision
-from ragassay.report.decision import fixed, fragment, page, script_hash, table, thresholds_line
-from ragassay.report.render import embed
+from ragassay.report.decision import (
+    fixed,
+    fragment,
+    page,
+    script_hash,
+    section,
+    table,
+    thresholds_line,
+)
+from ragassay.report.markup import embed, template_text
+from ragassay.report.page import Page, page_html
 from ragassay.stats.decision import Costs, bin_probabilities
 
 NODE = shutil.which("node")
@@ -71,6 +80,14 @@ def test_names_are_harmless_and_the_script_gets_numbers_only() -> None:
     assert "<img" not in page(data(), title=evil)
 
 
+def test_a_page_of_a_protocol_allows_the_script_and_shows_the_section() -> None:
+    html = page_html(Page(name="n", finding="f", sections=(section(data()),)), {}, {})
+    assert f"'{script_hash()}'" in html.split("</head>")[0]
+    assert html.count(template_text("decision.js")) == 1
+    assert 'href="#h-costs"' in html
+    assert table(data(), Costs(9, 0.3))[0][3] in html
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -109,7 +126,7 @@ def test_the_script_computes_what_python_does() -> None:
         "bins": [[i / 100, i * i % 7, 3 * i % 11] for i in range(101)],
     })  # fmt: skip
     cells = [[c["queries"], c.get("unscored", [0, 0]), c["bins"]] for c in given["cells"]]
-    program = decision._template("decision.js") + (
+    program = template_text("decision.js") + (
         f";const cells = {json.dumps(cells)}, costs = {json.dumps(costs)};"
         "console.log(JSON.stringify(costs.map(([r, a]) => [ragassayDecision.state(r, a),"
         " cells.map((c) => ragassayDecision.figures(c, r, a))])));"

@@ -23,16 +23,15 @@ Source: "Ranking is not judgment", decision layer; the rule for escalation is th
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from ragassay.canon import dumps
+from ragassay.report import markup
+from ragassay.report.page import PageSection
 from ragassay.report.text import NOT_ESTIMABLE, visible
 from ragassay.stats.decision import (
     Costs,
@@ -98,7 +97,7 @@ def thresholds_line(costs: Costs) -> str:
 
 
 def fragment(data: Mapping[str, Any]) -> str:
-    """Make the explorer as a section of a page.
+    """Make the explorer with its script, to stand in any page.
 
     A page with a content security policy must allow :func:`script_hash`.
 
@@ -107,6 +106,57 @@ def fragment(data: Mapping[str, Any]) -> str:
     ValueError
         The data are not as the module says.
     """
+    return f"{_body(data)}<script>{markup.template_text('decision.js')}</script>\n"
+
+
+def section(data: Mapping[str, Any]) -> PageSection:
+    """Make the explorer as a section of a protocol's page, which allows the script by its hash.
+
+    Raises
+    ------
+    ValueError
+        The data are not as the module says.
+    """
+    return PageSection(
+        anchor="h-costs", short="Costs", title="What errors cost, and what a filter should do",
+        parts=(), html=_body(data), script=markup.template_text("decision.js"),
+    )  # fmt: skip
+
+
+def script_hash() -> str:
+    """The hash of the fragment's script, for ``script-src`` of a content security policy."""
+    return markup.script_hash(markup.template_text("decision.js"))
+
+
+def page(data: Mapping[str, Any], *, title: str = "Cost explorer") -> str:
+    """Make a whole page with the explorer alone."""
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{script_hash()}'"
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(visible(title))}</title>"
+        f"<style>{markup.template_text('report.css')}</style></head>"
+        f"<body><main><h1>{escape(visible(title))}</h1>\n{fragment(data)}</main></body></html>\n"
+    )
+
+
+def fixed(value: float, digits: int) -> str:
+    """Round halves up, as the script does, so that both print the same figure.
+
+    Examples
+    --------
+    >>> fixed(12.25, 1)
+    '12.3'
+    """
+    return f"{math.floor(value * 10**digits + 0.5) / 10**digits:.{digits}f}"
+
+
+# --------------------------------------------------------------------------------- internals
+
+
+def _body(data: Mapping[str, Any]) -> str:
+    """The explorer without its script."""
     cells = _checked(data)
     costs = Costs(float(data["rho"]), float(data["c_a"]))
     head = "".join(f'<th scope="col">{name}</th>' for name in ("Filter", *_COLUMNS))
@@ -125,8 +175,7 @@ def fragment(data: Mapping[str, Any]) -> str:
         ],
     }
     return (
-        f'<section class="decision"><style>{_template("decision.css")}</style>\n'
-        "<h3>What errors cost, and what a filter should do</h3>\n"
+        f'<section class="decision"><style>{markup.template_text("decision.css")}</style>\n'
         '<form class="costs" hidden>'
         + _slider("rho", "cost of a miss, in false blocks", -1, 3)
         + _slider("c_a", "cost of an adjudication, in false blocks", 0, 1)
@@ -135,41 +184,8 @@ def fragment(data: Mapping[str, Any]) -> str:
         f'<div class="table"><table><caption>{len(cells)} filters and rungs</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n"
         f'<p class="note">{_NOTE}{_flags(cells)}</p>\n'
-        f'<script type="application/json" class="numbers">{dumps(numbers)}</script>'
-        f"<script>{_template('decision.js')}</script></section>\n"
+        f'<script type="application/json" class="numbers">{dumps(numbers)}</script></section>\n'
     )
-
-
-def script_hash() -> str:
-    """The hash of the fragment's script, for ``script-src`` of a content security policy."""
-    digest = hashlib.sha256(_template("decision.js").encode("utf-8")).digest()
-    return "sha256-" + base64.b64encode(digest).decode()
-
-
-def page(data: Mapping[str, Any], *, title: str = "Cost explorer") -> str:
-    """Make a whole page with the explorer alone."""
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{script_hash()}'"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(visible(title))}</title><style>{_template('report.css')}</style></head>"
-        f"<body><main>{fragment(data)}</main></body></html>\n"
-    )
-
-
-def fixed(value: float, digits: int) -> str:
-    """Round halves up, as the script does, so that both print the same figure.
-
-    Examples
-    --------
-    >>> fixed(12.25, 1)
-    '12.3'
-    """
-    return f"{math.floor(value * 10**digits + 0.5) / 10**digits:.{digits}f}"
-
-
-# --------------------------------------------------------------------------------- internals
 
 
 def _figures(cell: Mapping[str, Any], costs: Costs) -> tuple[str, ...]:
@@ -244,8 +260,3 @@ def _checked(data: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         if not all(0 <= p <= 1 for p, _, _ in bins):
             raise ValueError(f"cell {number}: probabilities must lie in [0, 1]")
     return cells
-
-
-def _template(name: str) -> str:
-    text = (files("ragassay.report") / "templates" / name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
