@@ -172,7 +172,7 @@ class _Spaced(dict[int, str | int]):
         return spaced
 
 
-_SPACED = _Spaced()
+_SPACED = _Spaced({ord("\u03c2"): "\u03c3"})  # the final sigma depends on what follows it
 
 
 def profile_text(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, labels, poison, probe, reproduce, runs
+from ragassay.cli import audit, exchange, labels, poison, probe, profile, reproduce, runs
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, Interrupted, RagassayError
 
@@ -33,6 +33,7 @@ app.command("export")(exchange.export_answers)
 app.command()(labels.score)
 app.command()(probe.probe)
 app.command()(poison.attack)
+app.command()(profile.profile)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")
