@@ -204,7 +204,7 @@ def test_a_long_text_is_scored_in_windows(
 ) -> None:
     narrow = LanguageModelAccess(generator)
     narrow._loaded = access._loaded
-    narrow._window = 8
+    narrow.window = 8
     words = [f"w{(7 * i) % 30}" for i in range(21)]
     ids = access.tokenize(" ".join(words))
     total = 0.0
