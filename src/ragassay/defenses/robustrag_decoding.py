@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragassay.defenses.keywordagg import NO_ANSWER
 from ragassay.errors import ConfigError
 from ragassay.plugins import Tools
-from ragassay.plugins.access import WhiteBoxLM
+from ragassay.plugins.access import Branches, Ids, WhiteBoxLM
 from ragassay.types import Hit, Json, Query, Verdict
 
 Compat = Literal["paper", "released"]
@@ -72,7 +72,7 @@ class RobustRAGDecoding:
             raise ConfigError(f"a mean of probabilities leads by 1 at most, got eta={self.eta}")
 
     def model_calls(self, k: int) -> int:
-        """Sequences read for ``k`` passages, at most: each with the abstention and to decode."""
+        """Sequences read for ``k`` passages, at most: each alone and with the abstention."""
         return 2 * k + 1
 
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
@@ -82,64 +82,61 @@ class RobustRAGDecoding:
             return Verdict(kept=(), answer=NO_ANSWER, trace=trace)
         model = tools.victim_model
         prompts = [model.chat_ids(tools.answer_prompt(query, [hit])) for hit in hits]
-        phrase = model.tokenize(f" {ABSTENTION}" if self.compat == "released" else ABSTENTION)
-        logs = model.logprobs([(prompt, phrase) for prompt in prompts])
-        silent = [float(np.exp(each.sum(dtype=np.float64))) for each in logs]
-        voting = [
-            prompt
-            for prompt, p in zip(prompts, silent, strict=True)
-            if p < self.abstention_threshold
-        ]
-        trace |= {"abstention": [round(p, 6) for p in silent], "votes": len(voting)}
-        if not voting:
-            return Verdict(kept=tuple(hits), answer=NO_ANSWER, trace=trace)
         alone = model.chat_ids(tools.answer_prompt(query, ()))
-        answer, steps = self._decode(model, [*voting, alone])
-        trace |= {"steps": steps}
-        return Verdict(kept=tuple(hits), answer=answer, trace=trace)
+        with model.branches([*prompts, alone]) as branches:
+            silence = self._silence(model, prompts, branches.logits[:-1])
+            voting = [i for i, p in enumerate(silence) if p < self.abstention_threshold]
+            trace |= {"abstention": [round(p, 6) for p in silence], "votes": len(voting)}
+            if not voting:
+                return Verdict(kept=tuple(hits), answer=NO_ANSWER, trace=trace)
+            answer, steps = self._decode(model, branches, voting)
+        return Verdict(kept=tuple(hits), answer=answer, trace={**trace, "steps": steps})
+
+    def _silence(
+        self, model: WhiteBoxLM, prompts: Sequence[Ids], logits: NDArray[np.float32]
+    ) -> list[float]:
+        """Probability of the abstention behind each prompt, or a bound below the threshold.
+
+        It is at most the probability of its first token, which is known without another pass.
+        """
+        phrase = model.tokenize(f" {ABSTENTION}" if self.compat == "released" else ABSTENTION)
+        found = [float(p) for p in probabilities(logits)[:, phrase[0]]]
+        asked = [i for i, p in enumerate(found) if p >= self.abstention_threshold]
+        logs = model.logprobs([(prompts[i], phrase) for i in asked])
+        for i, each in zip(asked, logs, strict=True):
+            found[i] = float(np.exp(each.sum(dtype=np.float64)))
+        return found
 
     def _decode(
-        self, model: WhiteBoxLM, prompts: Sequence[tuple[int, ...]]
+        self, model: WhiteBoxLM, branches: Branches, voting: Sequence[int]
     ) -> tuple[str, list[Json]]:
-        """Decode; the last prompt is the one without passages."""
+        """Decode; the last branch is the one without passages."""
         written: list[int] = []
         steps: list[Json] = []
-        with model.branches(prompts) as branches:
-            while len(written) < self.max_tokens:
-                logits = branches.logits
-                votes = joined(logits[:-1], mean=self.compat == "paper")
-                if self.compat == "released" and not written:
-                    votes[_first_tokens(model)] = 0.0
-                token, gap = secure_token(votes, int(np.argmax(logits[-1])), self.eta)
-                steps.append({"gap": round(gap, 6), "voted": gap > self.eta})
-                if token in branches.stop:
-                    break
-                written.append(token)
-                if model.decode(written).lstrip().find("\n\n") > 0:
-                    break
-                if len(written) < self.max_tokens:
-                    branches.append(token)
+        while len(written) < self.max_tokens:
+            logits = branches.logits
+            votes = probabilities(logits[voting]).sum(axis=0)
+            if self.compat == "paper":
+                votes /= len(voting)
+            elif not written:
+                votes[_first_tokens(model)] = 0.0
+            token, gap = secure_token(votes, int(np.argmax(logits[-1])), self.eta)
+            steps.append({"gap": round(gap, 6), "voted": gap > self.eta})
+            if token in branches.stop:
+                break
+            written.append(token)
+            if "\n\n" in model.decode(written).lstrip():
+                break
+            if len(written) < self.max_tokens:
+                branches.append(token)
         return model.decode(written), steps
 
 
-def joined(logits: ArrayLike, *, mean: bool) -> NDArray[np.float64]:
-    """Join the probabilities of the next token over passages.
-
-    Parameters
-    ----------
-    logits : array-like of float, shape (m, V)
-        Of m >= 1 passages.
-    mean : bool
-        Average them, instead of adding them up.
-
-    Returns
-    -------
-    ndarray of float64, shape (V,)
-    """
+def probabilities(logits: ArrayLike) -> NDArray[np.float64]:
+    """Softmax of each row, shape (m, V)."""
     values = np.asarray(logits, dtype=np.float64)
     odds = np.exp(values - values.max(axis=1, keepdims=True))
-    probabilities = odds / odds.sum(axis=1, keepdims=True)
-    found: NDArray[np.float64] = probabilities.mean(axis=0) if mean else probabilities.sum(axis=0)
+    found: NDArray[np.float64] = odds / odds.sum(axis=1, keepdims=True)
     return found
 
 

@@ -19,8 +19,8 @@ from ragassay.errors import BackendError, ConfigError, Interrupted, PluginError,
 from ragassay.experiments.context import Context, blind
 from ragassay.experiments.opened_models import OpenedModels, counted
 from ragassay.experiments.poison import Asks
-from ragassay.matching import normalize_text
 from ragassay.experiments.setup import Named
+from ragassay.matching import normalize_text
 from ragassay.plugins import Defense
 from ragassay.plugins.access import WhiteBoxLM
 from ragassay.prompts import Template
