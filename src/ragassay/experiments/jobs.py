@@ -144,6 +144,8 @@ def _keep(job: Job, record: TrialRecord, work: Work, spent: Spent) -> list[Score
         spent.last_error = record.error
         return []
     spent.failures_in_a_row = 0
+    if record.answer is None:
+        return []
     scores = list(_score(record, job, setup))
     folder.append_many("scores", [(score.trial_key, score) for score in scores])
     return scores

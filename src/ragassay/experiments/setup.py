@@ -253,6 +253,12 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return dataset
 
 
+def helper_of(experiment: Experiment) -> Named:
+    """The attacker's own model: the helper, or else the first generator."""
+    part = experiment.file.helper or experiment.file.generator[0]
+    return _named("generator", part, experiment.base, Generator)
+
+
 def set_up(experiment: Experiment) -> Setup:
     """Read the data set and build every plug-in of an experiment.
 
@@ -279,9 +285,7 @@ def set_up(experiment: Experiment) -> Setup:
         )
         for part in file.generator
     )
-    helper = victims[0].generator
-    if file.helper is not None:
-        helper = _named("generator", file.helper, base, Generator)
+    helper = victims[0].generator if file.helper is None else helper_of(experiment)
     dataset = load_dataset(experiment)
     evaluated = tuple(
         query

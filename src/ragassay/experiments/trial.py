@@ -52,7 +52,8 @@ class Job:
     queries whose poison was there: a corpus passage that equals one counts as poison too.
     ``template`` replaces the victim's prompt where a protocol asks otherwise. ``targets`` are
     what the answer is labeled for: scores of a target stand under ``<key>#<name>``, those of
-    the question's own target under the key.
+    the question's own target under the key. With ``screen`` the defense says what it lets
+    through, and the victim is not asked: the record has no answer and gets no label.
     """
 
     key: str
@@ -65,6 +66,7 @@ class Job:
     injected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     template: Template | None = None
     targets: Mapping[str, Target] | None = None
+    screen: bool = False
 
     def scored(self) -> dict[str, Target] | None:
         """Targets by the key of their scores; None for the question's own."""
@@ -219,7 +221,7 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
     try:
         verdict = job.defense.apply(job.query, hits, tools)
         _check(verdict, hits, job.spec.defense_label)
-        answer, generation = _answer(job, verdict, tools)
+        answer, generation = (None, "") if job.screen else _answer(job, verdict, tools)
     except BackendError as error:
         return TrialRecord(
             key=job.key,
