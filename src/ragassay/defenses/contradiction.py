@@ -103,7 +103,7 @@ def contradictions(
     pairs = [
         (i, j) for a, i in enumerate(vertices) for j in vertices[a + 1 :] if forms[i] != forms[j]
     ]
-    told = {i: f"The answer to the question \"{question}\" is: {lines[i]}" for i in vertices}
+    told = {i: f'The answer to the question "{question}" is: {lines[i]}' for i in vertices}
     asked = [(told[i], told[j]) for i, j in pairs]
     if symmetric:
         asked += [(b, a) for a, b in asked]
@@ -137,9 +137,7 @@ def relation_probability(reply: str) -> float | None:
     return None if named is None else float(named[0] == "contradict")
 
 
-def _ask(
-    statements: Sequence[tuple[str, str]], tools: Tools, prompt: str
-) -> list[float | None]:
+def _ask(statements: Sequence[tuple[str, str]], tools: Tools, prompt: str) -> list[float | None]:
     template = prompts.load(prompt)
     rendered = [template.render({"premise": a, "hypothesis": b}) for a, b in statements]
     replies = tools.ask(rendered, max_tokens=_MAX_TOKENS) if rendered else []

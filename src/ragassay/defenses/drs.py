@@ -291,9 +291,7 @@ def _shrunk(x: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
     try:
         from sklearn.covariance import LedoitWolf
     except ImportError as error:
-        raise BackendUnavailable(
-            "drs needs scikit-learn: pip install 'ragassay[local]'"
-        ) from error
+        raise BackendUnavailable("drs needs scikit-learn: pip install 'ragassay[local]'") from error
     model = LedoitWolf().fit(x)
     return model.covariance_, float(model.shrinkage_)
 

@@ -80,9 +80,7 @@ class LengthOnly(UncalibratedPassageFilter):
 
     graded: bool = False
 
-    def fit(
-        self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools
-    ) -> CalibratedLength:
+    def fit(self, clean: Sequence[tuple[Query, tuple[Hit, ...]]], tools: Tools) -> CalibratedLength:
         """Take quantiles and threshold from the distinct clean passages.
 
         Raises

@@ -177,7 +177,11 @@ class Condition:
         return {
             what: sum(getattr(usage, what) for usage in usages) / n if n else None
             for what in (
-                "model_calls", "input_tokens", "output_tokens", "encoded_texts", "scored_texts"
+                "model_calls",
+                "input_tokens",
+                "output_tokens",
+                "encoded_texts",
+                "scored_texts",
             )
         }
 

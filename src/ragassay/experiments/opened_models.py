@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragassay.canon import digest
 from ragassay.errors import PluginError
 from ragassay.experiments.reading_model import ReadingModel
 from ragassay.plugins.access import Branches, Ids, OpenGenerator, WhiteBoxLM
@@ -22,8 +24,41 @@ if TYPE_CHECKING:
     from ragassay.experiments.setup import Named
 
 LOSSES = "token_losses.sqlite"
+_CLOSED = (
+    "generator '{}' gives no probabilities of tokens, and {}; use one that can be opened, such as "
+    "'smollm2' or 'hf'"
+)
 Count = Callable[[int, int, int], None]
 """Takes numbers of model calls, input tokens and output tokens."""
+
+
+def with_language_model(
+    defenses: Sequence[Named], build: Callable[[], Named]
+) -> tuple[tuple[Named, ...], Named | None]:
+    """Make the language model part of the identity of every defense that reads with it.
+
+    Returns
+    -------
+    tuple
+        The defenses, and the model; None, and it is not built, where none declares that it
+        reads with one (``reads_language_model``).
+
+    Raises
+    ------
+    PluginError
+        The model cannot be built, or does not give its probabilities.
+    """
+    reading = [getattr(each.instance, "reads_language_model", False) is True for each in defenses]
+    if not any(reading):
+        return tuple(defenses), None
+    model = build()
+    if not isinstance(model.instance, OpenGenerator):
+        raise PluginError(_CLOSED.format(model.title, "[language_model] scores tokens"))
+    mark = digest(model.identity)[:16]
+    return tuple(
+        replace(each, identity=f"{each.identity}:{mark}") if reads else each
+        for each, reads in zip(defenses, reading, strict=True)
+    ), model
 
 
 class OpenedModels:
@@ -89,10 +124,7 @@ class OpenedModels:
             model = self._models.get(part.identity)
             if model is None:
                 if not isinstance(part.instance, OpenGenerator):
-                    raise PluginError(
-                        f"generator {part.title!r} gives no probabilities of tokens, and {why}; "
-                        "use one that can be opened, such as 'smollm2' or 'hf'"
-                    )
+                    raise PluginError(_CLOSED.format(part.title, why))
                 model = self._models[part.identity] = part.instance.white_box()
             return model
 

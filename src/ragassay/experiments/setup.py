@@ -14,10 +14,10 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
 from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
-from ragassay.plugins.access import OpenGenerator
 from ragassay.types import Dataset, Query, Sampling
 
 
@@ -271,7 +271,13 @@ def set_up(experiment: Experiment) -> Setup:
     """
     file, base = experiment.file, experiment.base
     template = _template(file.prompt.template, base)
-    defenses, language_model = _defenses(file, base)
+    defenses, language_model = with_language_model(
+        [
+            _named("defense", part, base, Defense)
+            for part in (Part(plugin="none"), *_without_none(file.defense))
+        ],
+        lambda: _named("generator", file.language_model, base, Generator),
+    )
     arms = tuple(
         Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
         for part in file.retriever
@@ -311,32 +317,6 @@ def set_up(experiment: Experiment) -> Setup:
         template=template,
         language_model=language_model,
     )
-
-
-def _defenses(file: ExperimentFile, base: Path) -> tuple[tuple[Named, ...], Named | None]:
-    """Build the defenses, and the language model if one of them reads with it."""
-    found = [
-        _named("defense", part, base, Defense)
-        for part in (Part(plugin="none"), *_without_none(file.defense))
-    ]
-    if not any(_reads(each.instance) for each in found):
-        return tuple(found), None
-    model = _named("generator", file.language_model, base, Generator)
-    if not isinstance(model.instance, OpenGenerator):
-        raise PluginError(
-            f"[language_model] {model.title!r} gives no probabilities of tokens; use a generator "
-            "that can be opened, such as 'smollm2' or 'hf'"
-        )
-    return tuple(
-        replace(each, identity=f"{each.identity}:{digest(model.identity)[:16]}")
-        if _reads(each.instance)
-        else each
-        for each in found
-    ), model
-
-
-def _reads(defense: Any) -> bool:
-    return bool(getattr(defense, "reads_language_model", False))
 
 
 def _held_out(
