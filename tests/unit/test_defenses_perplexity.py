@@ -44,7 +44,9 @@ def noise(words: int) -> str:
 CLEAN: list[tuple[Query, tuple[Hit, ...]]] = [
     (
         Query(id=f"c{n}", text=f"question {n}", group="g"),
-        make_hits([noise(24) for _ in range(5)], scores=[0.9 - i / 10 - n / 1000 for i in range(5)]),
+        make_hits(
+            [noise(24) for _ in range(5)], scores=[0.9 - i / 10 - n / 1000 for i in range(5)]
+        ),
     )
     for n in range(60)
 ]

@@ -59,7 +59,9 @@ class Scripted(ToyLM):
         found = []
         for prefix, rest in pairs:
             rows = [self.next_logits([(*prefix, *rest[:i])])[0] for i in range(len(rest))]
-            logs = [np.log(probabilities(row[None])[0, t]) for row, t in zip(rows, rest, strict=True)]
+            logs = [
+                np.log(probabilities(row[None])[0, t]) for row, t in zip(rows, rest, strict=True)
+            ]
             found.append(np.array(logs, dtype=np.float32))
         return found
 
@@ -192,8 +194,7 @@ def test_it_asks_for_the_victims_prompt_with_each_passage_and_with_none() -> Non
     hits = make_hits(["ba be", "di do"])
     RobustRAGDecoding(max_tokens=2).apply(make_query(), hits, tools)
     assert seen == [
-        tools.answer_prompt(make_query(), shown)[-1].content
-        for shown in ([hits[0]], [hits[1]], [])
+        tools.answer_prompt(make_query(), shown)[-1].content for shown in ([hits[0]], [hits[1]], [])
     ]
 
 

@@ -302,9 +302,7 @@ def test_the_window_of_perplexity_is_at_most_1024_tokens() -> None:
 
 
 @pytest.mark.parametrize("shared", [0, 20])
-def test_branches_grow_as_if_each_were_read_alone(
-    access: LanguageModelAccess, shared: int
-) -> None:
+def test_branches_grow_as_if_each_were_read_alone(access: LanguageModelAccess, shared: int) -> None:
     lead = tuple(7 + (3 * i) % 30 for i in range(shared))
     sequences = [(1, *lead, *tail) for tail in [(9,), (9, 8, 12, 13), (12, 9, 7)]]
     before = access.forwards
