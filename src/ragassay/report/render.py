@@ -21,7 +21,17 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragassay.report import comparison, composition, grids, leaders, losses, overview, plots
+from ragassay import canon
+from ragassay.report import (
+    comparison,
+    composition,
+    grids,
+    leaders,
+    losses,
+    onepage,
+    overview,
+    plots,
+)
 from ragassay.report import sections as more
 from ragassay.report.finding import best, finding, finding_detail
 from ragassay.report.grids import Block, Grid
@@ -65,6 +75,9 @@ def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
     store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     summary, resolved = store.read_json("summary.json"), store.read_json("resolved.json")
     environment = _optional(store, "environment.json")
+    gate = _optional(store, "gate.json")
+    if gate:
+        summary["gate"] = {**gate, "stale": gate.get("summary") != canon.digest(summary)}
     store.write_text("report.md", markdown(summary, resolved, environment))
     store.write_text("report.html", html(store, summary, resolved, environment))
     return {"md": store.path / "report.md", "html": store.path / "report.html"}
@@ -120,6 +133,7 @@ def html(
         context=any(map(composition.contexts_known, grids.blocks(summary))),
         cost=any(map(composition.cost_known, grids.blocks(summary))),
         labels=_labels(summary),
+        one_page=_section(onepage.section(resolved), summary, names),
         sections=[_section(one, summary, names) for one in more.present(summary)],
         listed=len(data["records"]),
         total=data["total"],
