@@ -94,9 +94,7 @@ def test_the_score_is_that_of_the_constrained_likelihood(
 
     def minus(q: float) -> float:  # q: share of "second only"; first only is q + delta
         shares = (q + delta, q, 1 - 2 * q - delta)
-        return -sum(
-            k * math.log(max(p, 1e-300)) for k, p in zip((b, c, rest), shares, strict=True)
-        )
+        return -sum(k * math.log(max(p, 1e-300)) for k, p in zip((b, c, rest), shares, strict=True))
 
     q = minimize_scalar(minus, bounds=(low, high), method="bounded", options={"xatol": 1e-10}).x
     variance = n * (2 * q + delta - delta**2)
@@ -117,9 +115,7 @@ def test_the_interval_of_a_difference_holds_what_the_tests_do_not_exclude() -> N
 
 def test_mcnemar_by_effective_counts_is_exact_for_whole_ones() -> None:
     for up, down in itertools.product(range(6), range(6)):
-        expected = (
-            binomtest(up, up + down, 0.5, alternative="greater").pvalue if up + down else 1.0
-        )
+        expected = binomtest(up, up + down, 0.5, alternative="greater").pvalue if up + down else 1.0
         assert onesided.more_changes(up, down) == pytest.approx(expected)
 
 

@@ -406,7 +406,7 @@ def _changes(m: int, expected: Difference, icc: float) -> tuple[Floats, Floats, 
         spread = (1 - icc) / icc
         logs = logs + gammaln(spread) - gammaln(m + spread)
         logs = logs + (gammaln(x + p * spread) - gammaln(p * spread)).sum(axis=0)
-    return a, b, np.where(impossible, 0.0, np.exp(logs))
+    return a, b, np.exp(np.where(impossible, -np.inf, logs))
 
 
 def _approximate_power(
