@@ -35,9 +35,8 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
                     defense_label=defense, prompt="p", generator="g", sampling=Sampling(), seed=1,
                 )  # fmt: skip
                 key = canon.digest(spec)
-                store.append(
-                    "trials", key, TrialRecord(key=key, spec=spec, status="done", answer="x")
-                )
+                record = TrialRecord(key=key, spec=spec, status="done", answer="x")
+                store.append("trials", key, record)
                 positive = n < 120 and budget > 0 and defense == "none"
                 store.append("scores", key, ScoreRecord(
                     trial_key=key, scorer="rule", version="1", target_positive=positive,
