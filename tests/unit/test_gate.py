@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -549,3 +550,17 @@ def test_every_attack_has_its_ids_and_show_prints_them() -> None:
     ]  # fmt: skip
     shown = CliRunner().invoke(app, ["show", "attack:hijack"]).output
     assert "LLM01:2025 Prompt Injection" in shown
+
+
+def test_the_rules_of_the_ci_example_are_rules_about_parts_of_the_demo() -> None:
+    from ragassay.config import parse
+
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    demo = parse(tomllib.loads((examples / "demo.toml").read_text("utf-8")), "demo.toml")
+    rules = read_rules(examples / "ci" / "gate-rules.txt")
+    assert {rule.scoped("defense") for rule in rules} <= {part.title for part in demo.defense}
+    assert {rule.scoped("budget") for rule in rules} <= {None, *map(str, demo.budgets)}
+    for name in ("github-actions.yml", "gitlab-ci.yml"):
+        text = (examples / "ci" / name).read_text("utf-8")
+        (line,) = re.findall(r"\.venv/bin/ragassay (gate [^\"$]+)", text)
+        assert "--rules-file examples/ci/gate-rules.txt" in line
