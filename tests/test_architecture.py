@@ -14,7 +14,7 @@ LAYER = {
     "plugins": 2, "store": 2, "data": 2,
     "arena": 3,
     "config": 3, "attacks": 3, "defenses": 3, "retrieval": 3, "generation": 3, "scoring": 3,
-    "tampering": 3,
+    "tampering": 3, "construction": 3,
     "experiments": 4, "report": 4, "testing": 4, "audit": 4,
     "exchange": 4,
     "gate": 5, "pytest_plugin": 5,

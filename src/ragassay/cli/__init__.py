@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, gate, labels, poison, probe, reproduce, runs
+from ragassay.cli import audit, exchange, gate, labels, poison, probe, profile, reproduce, runs
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, GateUsage, Interrupted, RagassayError
 
@@ -35,6 +35,7 @@ app.command()(gate.gate)
 app.command()(gate.power)
 app.command()(probe.probe)
 app.command()(poison.attack)
+app.command()(profile.profile)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ragassay.gate.evaluation import GateResult
 from ragassay.report import gate as told
 from ragassay.report.grids import Grid
-from ragassay.report.markdown import escape, table
+from ragassay.report.markdown import escape, tabled
 from ragassay.report.text import visible
 from ragassay.taxonomy import FRAMEWORKS, THREATS
 
@@ -37,7 +37,7 @@ def markdown(result: GateResult) -> str:
         parts += [_checks(open_), _folded(f"{len(rest['checks'])} that pass", _checks(rest))]
     changed = told.changes(plain)
     if changed.rows:
-        shown = table(changed)
+        shown = tabled(changed)
         head = "### Against the baseline run"
         parts += [head, shown if len(changed.rows) <= _OPEN else _folded("All figures", shown)]
     named = _threats(result)
@@ -52,7 +52,7 @@ def _checks(plain: told.Gate) -> str:
         for check, row in zip(plain["checks"], grid.rows, strict=True)
     )
     columns = ("Verdict", *grid.columns[:2], *grid.columns[3:])
-    return table(Grid(title=grid.title, columns=columns, rows=rows, notes=grid.notes))
+    return tabled(Grid(title=grid.title, columns=columns, rows=rows, notes=grid.notes))
 
 
 def _folded(title: str, text: str) -> str:
