@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from ragassay import canon, plugins, taxonomy
 from ragassay.cli import app
 from ragassay.errors import GateUsage, StoreError
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.gate.decision import Requirement, decide, more_queries, weigh, worse_p_value
 from ragassay.gate.evaluation import EXIT_CODES, GateResult, evaluate
 from ragassay.gate.junit import junit
