@@ -30,8 +30,8 @@ WORDS = (
 
 def measure(*, quick: bool) -> Iterator[Row]:
     """Both rows."""
-    yield _trustrag(contexts=6 if quick else 200, rounds=1 if quick else 5)
-    yield _keywords(questions=3 if quick else 60, rounds=1 if quick else 3)
+    yield _trustrag(contexts=3 if quick else 200, rounds=1 if quick else 5)
+    yield _keywords(questions=1 if quick else 60, rounds=1 if quick else 3)
 
 
 def _sentence(rng: np.random.Generator, words: int) -> str:

@@ -26,11 +26,13 @@ ROWS = (STRENGTHS, CONTRASTS)
 
 def measure(*, quick: bool) -> Iterator[Row]:
     """Both rows."""
-    yield _strengths(draws=50 if quick else 1_000, rounds=1 if quick else 5)
+    yield _strengths(
+        draws=50 if quick else 1_000, rounds=1 if quick else 5, plays=2 if quick else 40
+    )
     yield _contrasts(draws=200 if quick else 10_000, rounds=1 if quick else 3)
 
 
-def _strengths(draws: int, rounds: int) -> Row:
+def _strengths(draws: int, rounds: int, plays: int) -> Row:
     try:
         import choix
     except ImportError:
@@ -39,7 +41,7 @@ def _strengths(draws: int, rounds: int) -> Row:
     from ragassay.stats.ranking_certainty import rank
     from ranking import listed, simulated
 
-    wins = simulated(queries=100, rounds=40, seed=0)
+    wins = simulated(queries=100, rounds=plays, seed=0)
     data, n = listed(wins.sum(axis=0)), wins.shape[1]
     alpha = 1 / (2 * PRIOR_SD**2)
     refits = {
@@ -48,7 +50,7 @@ def _strengths(draws: int, rounds: int) -> Row:
         "ilsr_pairwise_dense": lambda: choix.ilsr_pairwise_dense(wins.sum(axis=0)),
     }
     ours = {"ours": lambda: rank(wins, rng=np.random.default_rng(1), draws=draws)}
-    seconds = take_turns({**ours, **refits}, rounds)
+    seconds = take_turns({**ours, **refits}, rounds, warm=0)
     difference = float(np.abs(refits["opt_pairwise"]() - fit(wins.sum(axis=0))).max())
     against = {f"against_{name}": draws * ratio(seconds, name, "ours") for name in refits}
     dense = against["against_ilsr_pairwise_dense"]

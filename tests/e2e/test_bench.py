@@ -1,4 +1,4 @@
-"""Every measurement that needs no model works at its small size; the page and the verdicts follow."""
+"""Every measurement that needs no model works at its small size; page and verdicts follow."""
 
 from __future__ import annotations
 
