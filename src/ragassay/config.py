@@ -167,6 +167,16 @@ class ParaphrasesPart(_Strict):
     evaluate: bool = False
 
 
+class TaxPart(_Strict):
+    """What is measured of the poison only on request, because it takes a language model.
+
+    ``perplexity``: that of every passage under the helper's model, or the first victim's, where
+    it can be opened.
+    """
+
+    perplexity: bool = False
+
+
 class ScoringPart(_Strict):
     """Which rules label the answers, and which of them leads the report."""
 
@@ -228,6 +238,7 @@ class ExperimentFile(_Strict):
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    tax: TaxPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()

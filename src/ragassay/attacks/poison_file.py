@@ -63,6 +63,16 @@ class PoisonFile:
         """The most passages that were asked for when it was crafted."""
         return max(line.asked for line in self._lines.values())
 
+    @property
+    def outcome(self) -> str:
+        """What the attack that crafted the texts counts as success.
+
+        A file that does not say so and has no target: that the correct answer is lost.
+        """
+        line = next(iter(self._lines.values()))
+        untargeted = not any(each.poison.wanted for each in self._lines.values())
+        return str(line.provenance.get("outcome", "incorrect" if untargeted else "target"))
+
     def play(self, question: str, target: Target) -> PoisonSet:
         """Return the poison of a question, with the cost of crafting it.
 

@@ -23,6 +23,7 @@ from ragassay.experiments.claim import claim
 from ragassay.experiments.context import Contexts, make_ready, retrieve
 from ragassay.experiments.labeling import insist, label, stamped
 from ragassay.experiments.paraphrases import with_paraphrases
+from ragassay.experiments.perplexity import perplexity_of
 from ragassay.experiments.plan import Stage
 from ragassay.experiments.poison import Crafter, craft_all
 from ragassay.experiments.setup import Arm, Experiment, Named, Setting, Setup, Victim, set_up
@@ -153,6 +154,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
         clients = stack.enter_context(open_clients(setup, cache))
         setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
+        perplexity = perplexity_of(setup, cache)
         monitor.stage("encoding the corpus")
         indexes = {
             arm.title: stack.enter_context(open_index(setup, arm, cache, monitor))
@@ -171,8 +173,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
         sets = craft_all(crafter, folder, monitor.progress)
         monitor.stage("retrieving")
         contexts = {arm.title: retrieve(setup, arm, indexes[arm.title], sets) for arm in setup.arms}
-        embed = getattr(indexes[setup.arms[0].title], "embed", None)
-        facts = attack_facts(crafter, sets, embed=embed)
+        facts = attack_facts(crafter, sets, indexes[setup.arms[0].title], perplexity)
         folder.write_text(FACTS, canon.dumps(facts) + "\n")
         spent = _Spent(passages=folder.keys("passages"))
         for setting in setup.settings:

@@ -17,24 +17,21 @@ import inspect
 import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragassay.errors import BackendError, BackendUnavailable, ConfigError
-from ragassay.generation.gguf_llama import load_llama
+from ragassay.errors import BackendError, ConfigError
 from ragassay.generation.hf import (
     ChatCodec,
     EmbeddedSmolLM2,
     HuggingFaceLM,
     _encodable,
-    _need,
     _one_line,
-    _stop_tokens,
-    _weights_file,
 )
+from ragassay.generation.loading import load_open
+from ragassay.plugins.accelerator import AcceleratorClock
 from ragassay.plugins.access import Ids, usable_tokens
 from ragassay.types import Message
 
@@ -61,6 +58,7 @@ class LanguageModelAccess:
         self._lock = threading.RLock()
         self._forwards = 0
         self._backwards = 0
+        self._clock = AcceleratorClock()
 
     @property
     def identity(self) -> str:
@@ -81,6 +79,11 @@ class LanguageModelAccess:
     def backwards(self) -> int:
         """Sequences differentiated so far."""
         return self._backwards
+
+    @property
+    def accelerator_seconds(self) -> float:
+        """Seconds of a CUDA device in this model so far; 0 on a CPU."""
+        return self._clock.seconds
 
     @cached_property
     def embeddings(self) -> NDArray[np.float32]:
@@ -188,7 +191,7 @@ class LanguageModelAccess:
             raise ValueError(f"need positions from 0 to {len(ids) - 1}, got {list(positions)}")
         device = self._layer.weight.device
         tokens = torch.tensor([list(ids)], device=device)
-        with self._lock, torch.enable_grad():
+        with self._lock, torch.enable_grad(), self._clock.running(device):
             inputs = self._layer(tokens).detach().requires_grad_(True)
             output = self._run(inputs_embeds=inputs)
             loss = _loss(output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights)
@@ -289,7 +292,7 @@ class LanguageModelAccess:
     @cached_property
     def _loaded(self) -> tuple[Any, ChatCodec, Any]:
         with self._lock:
-            return _load(self._generator)
+            return load_open(self._generator)
 
     @property
     def _model(self) -> Any:
@@ -332,7 +335,8 @@ class LanguageModelAccess:
         if cache is not None:  # newer versions of transformers have the shorter word
             inputs["cache" if "cache" in accepted else "past_key_values"] = cache
         try:
-            return self._model(**inputs)
+            with self._clock.running(self._layer.weight.device):
+                return self._model(**inputs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise BackendError(_one_line("the opened language model failed", error)) from error
 
@@ -381,35 +385,6 @@ class LanguageModelAccess:
             logits_to_keep=keep,
         )
         return output.logits[:, -keep:]
-
-
-def _load(generator: EmbeddedSmolLM2 | HuggingFaceLM) -> tuple[Any, ChatCodec, Any]:
-    _need("torch", "transformers")
-    if isinstance(generator, EmbeddedSmolLM2):
-        _need("gguf")
-        model, tokenizer = load_llama(_weights_file(), generator.dtype)
-        return model, ChatCodec(tokenizer, stop=_stop_tokens(model, tokenizer)), tokenizer
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    name = generator.model
-    source = generator._source.get(generator._resolve)
-    where = {} if Path(name).is_dir() else {"revision": source}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
-        model = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=generator.dtype,
-            attn_implementation="sdpa",
-            trust_remote_code=False,
-            **where,
-        )
-        model = model.to(generator._device()).eval().requires_grad_(False)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise BackendUnavailable(_one_line(name, error)) from error
-    if generator.chat_template and not tokenizer.chat_template:
-        raise BackendUnavailable(f"model {name!r} has no chat template; set chat_template = false")
-    stop = _stop_tokens(model, tokenizer)
-    return model, ChatCodec(tokenizer, stop=stop, template=generator.chat_template), tokenizer
 
 
 def _target(ids: Sequence[int], target: slice) -> tuple[int, int]:
