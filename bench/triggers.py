@@ -7,11 +7,11 @@ same code as ``ragassay attack``, a question at a time, into files in the work f
 that was stopped goes on where it was, also in the middle of indexing.
 
 Three contexts are searched for each question (no poison of other questions is in the corpus):
-``alone``, the attack's passages and the clean corpus; ``plain``, the same with the n plain texts
-beside them; ``all``, with the passages of all attacks beside them. Entry is the share of
-questions with an own passage among the top k; F1 (PoisonArena, appendix B.4.1) is 2h/(n+k) with h
-own passages of n among the top k. Intervals: Wilson for shares, bootstrap over questions
-for means; all at 95%.
+``alone``, the attack's passages and the clean corpus; ``plain``, the same with all plain texts of
+the question beside them; ``all``, with as many passages of every other attack beside them.
+Entry is the share of questions with an own passage among the top k; F1 (PoisonArena, appendix
+B.4.1) is 2h/(n+k) with h own passages of n among the top k. Intervals: Wilson for shares,
+bootstrap over questions for means; all at 95%.
 
 The searches are much shorter than those of the papers (printed with the result), and the
 gradient attacks get about the same number of scored candidates a passage.
@@ -26,6 +26,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -146,19 +147,15 @@ def measure(
         index = stack.enter_context(open_index(setup, setup.arms[0], cache_folder(), monitor(ALL)))
         for name in found:
             most = max(len(sets[name, q.id]) for q in queries)
-            for n, beside in (
-                (few, "alone"), (few, PLAIN), (few, ALL), (most, "alone"), (most, PLAIN)
-            ):  # fmt: skip
-                if (beside == PLAIN and name == PLAIN) or (
-                    n == most == few and rows_has(rows, name, n, beside)
-                ):
-                    continue
+            places = dict.fromkeys(
+                (n, beside)
+                for n in (few, most)
+                for beside in ("alone", PLAIN, ALL)
+                if (name, beside) != (PLAIN, PLAIN) and (n == few or beside != ALL)
+            )
+            for n, beside in places:
                 rows.append(row_of(index, queries, sets, name, n, beside, few, options.k))
     return rows
-
-
-def rows_has(rows: Sequence[Mapping[str, Any]], name: str, n: int, beside: str) -> bool:
-    return any((row["attack"], row["n"], row["beside"]) == (name, n, beside) for row in rows)
 
 
 def row_of(
@@ -173,21 +170,22 @@ def row_of(
     for query in queries:
         own = sets[name, query.id][:n]
         others = {PLAIN: [PLAIN], ALL: sorted({each for each, _ in sets} - {name})}.get(beside, [])
-        size = n if beside == PLAIN else few
+        size = None if beside == PLAIN else few
         passages = [*own, *(p for other in others for p in sets[other, query.id][:size])]
-        found = index.poisoned([query], passages, len(passages) + k)[0]
+        found = index.poisoned([query], passages, k)[0]
         ids = {passage.id for passage in own}
-        hits.append(sum(hit.passage.id in ids for hit in found[:k]))
+        hits.append(sum(hit.passage.id in ids for hit in found))
         first.append(found[0].passage.id in ids)
-        scores.append([hit.score for hit in found if hit.passage.id in ids])
-    f1 = np.array([2 * h / (n + k) for h in hits])
-    similarity = np.array([np.mean(each) if each else np.nan for each in scores])
-    columns = np.column_stack([f1, similarity])
-    bounds = [None, None]
-    if np.isfinite(columns).all():
-        bounds = cluster_bootstrap(
-            columns, [q.id for q in queries], rng=rng_for(1, "triggers", name, n, beside)
-        )
+        rows = index.embed([query.text, *(passage.text for passage in own)])
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        scores.append(float((rows[1:] @ rows[0]).mean()))
+    f1 = np.array([2 * h / (len(own) + k) for h in hits])
+    similarity = np.array(scores)
+    bounds = cluster_bootstrap(
+        np.column_stack([f1, similarity]),
+        [q.id for q in queries],
+        rng=rng_for(1, "triggers", name, n, beside),
+    )
     entered = sum(h > 0 for h in hits)
     return {
         "attack": name, "n": n, "k": k, "beside": beside, "questions": len(queries),
@@ -224,7 +222,7 @@ def order(rows: Sequence[Mapping[str, Any]], few: int) -> None:
 
     by = {r["attack"]: r["by_question"] for r in rows if (r["n"], r["beside"]) == (few, "alone")}
     names = [n for n in ("gaslite", "poisonedrag_whitebox", "poisonedrag", PLAIN) if n in by]
-    for high, low in zip(names, names[1:], strict=False):
+    for high, low in pairwise(names):
         gaps = np.array(by[high]) - np.array(by[low])
         [bound] = cluster_bootstrap(gaps, list(range(len(gaps))), rng=rng_for(1, high, low))
         print(
@@ -238,8 +236,9 @@ def main() -> None:
     default = Path(os.environ.get("RAGASSAY_SHARED", ROOT.parent / "shared"))
     parser.add_argument("--shared", type=Path, default=default, help="folder of the shared data")
     parser.add_argument("--work", type=Path, default=Path("triggers"), help="poison files go here")
-    parser.add_argument("--attacks", nargs="*", choices=[name for name in ATTACKS if name != PLAIN],
-                        default=[n for n in ATTACKS if n not in (PLAIN, "advdecoding")])  # fmt: skip
+    names = [name for name in ATTACKS if name != PLAIN]
+    usual = [name for name in names if name != "advdecoding"]  # it takes a language model
+    parser.add_argument("--attacks", nargs="*", choices=names, default=usual)
     parser.add_argument("--questions", type=int, default=20)
     parser.add_argument("--texts", type=int, default=5, help="passages of plain and poisonedrag")
     parser.add_argument("--passages", type=int, default=1, help="passages of attacks that search")

@@ -65,13 +65,14 @@ class PoisonFile:
 
     @property
     def outcome(self) -> str:
-        """What the attack that crafted the texts counts as success.
-
-        A file that does not say so and has no target: that the correct answer is lost.
-        """
+        """What the attack that crafted the texts counts as success; empty if it does not say."""
         line = next(iter(self._lines.values()))
-        untargeted = not any(each.poison.wanted for each in self._lines.values())
-        return str(line.provenance.get("outcome", "incorrect" if untargeted else "target"))
+        return str(line.provenance.get("outcome", ""))
+
+    @property
+    def untargeted(self) -> bool:
+        """Whether the attack that crafted the texts wanted no answer of its own."""
+        return not any(line.poison.wanted for line in self._lines.values())
 
     def play(self, question: str, target: Target) -> PoisonSet:
         """Return the poison of a question, with the cost of crafting it.

@@ -86,16 +86,24 @@ def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None)
     table.add_column("calls", justify="right")
     for defense, calls in result.calls.items():
         table.add_row(escape(defense), f"{calls:,}")
-    table.add_row("together", f"{sum(result.calls.values()):,}", style="bold")
+    for scorer, calls in result.judging.items():
+        table.add_row(escape(f"scorer {scorer}"), f"{calls:,}")
+    every = (*result.calls.values(), *result.judging.values())
+    table.add_row("together", f"{sum(every):,}", style="bold")
     CONSOLE.print(table)
     cells = ", ".join(f"{attack} p={budget}" for attack, budget in result.cells)
     CONSOLE.print(
         f"{result.trials} trials: {result.queries} questions x {len(result.calls)} defenses "
         f"(with none) x (clean, {cells}); {result.done} are done in {result.folder}.\n"
+        f"{_controls(result.controls)}"
         "Equal prompts are asked once, so the calls that are made are fewer.",
         highlight=False,
         markup=False,
     )
+
+
+def _controls(number: int) -> str:
+    return f"At most {number:,} more trials with evidence removed.\n" if number else ""
 
 
 def report(

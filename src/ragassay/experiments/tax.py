@@ -231,8 +231,8 @@ def run_tax(
     the attack's largest budget. Success (``s_asr``) is the share of target-positive answers, or
     for an attack without a target its own success (``outcomes``); ``s_f1`` is
     :func:`context_f1`, in ``f1`` by setting, attack and budget. Seconds count where poison was
-    played from a file, which recorded them: those of crafting within the run would differ from run to run,
-    and equal runs have equal summaries.
+    played from a file, which recorded them: those of crafting within the run would differ from
+    run to run, and equal runs have equal summaries.
     """
     if not facts:
         return None

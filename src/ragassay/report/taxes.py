@@ -23,9 +23,9 @@ NAMES = {
     "perplexity": "Perplexity",
 }
 NOTE = (
-    "Every dimension runs from 0 to 1, and more is better for a realistic attacker: success; little "
-    "access to the language model, the retriever and the corpus; low cost; passages that differ "
-    "from each other; text that reads naturally. Scores other than those of access compare "
+    "Every dimension runs from 0 to 1, and more is better for a realistic attacker: success; "
+    "little access to the language model, the retriever and the corpus; low cost; passages that "
+    "differ from each other; text that reads naturally. Scores other than those of access compare "
     "these attacks with each other, so that they change with the attacks of the run."
 )
 MISSING = "n/a"
@@ -95,8 +95,8 @@ def raw(found: Mapping[str, Any]) -> Grid:
         ),
         rows=tuple(rows),
         notes=(
-            "Seconds count for poison played from a file alone; the cosine needs two passages for a "
-            "question; perplexity is measured where [tax] perplexity is set.",
+            "Seconds count for poison played from a file alone; the cosine needs two passages for "
+            "a question; perplexity is measured where [tax] perplexity is set.",
         ),
     )  # fmt: skip
 
