@@ -91,7 +91,7 @@ def experiment_of(name: str, folder: Path, passages: int) -> Any:
 
 
 def monitor(name: str) -> Any:
-    from ragassay.experiments.runner import Monitor
+    from ragassay.experiments.monitor import Monitor
 
     def progress(done: int, total: int) -> None:
         print(f"{name}: {done} of {total}", file=sys.stderr, flush=True)
@@ -131,7 +131,7 @@ def measure(
     """Search every context; one row an attack, number of passages and context."""
     from dataclasses import replace
 
-    from ragassay.experiments.runner import cache_folder, open_index
+    from ragassay.experiments.clients import cache_folder, open_index
     from ragassay.experiments.setup import set_up
 
     setup = set_up(experiment_of(PLAIN, folder, options.texts))

@@ -19,8 +19,9 @@ from ragassay.errors import RagassayError
 from ragassay.types import Hit, Message, Passage, PoisonSet, Query, Target, Verdict
 
 if TYPE_CHECKING:
-    from ragassay.experiments.aligned import analyze
-    from ragassay.experiments.runner import Monitor, RunResult, run
+    from ragassay.experiments.monitor import Monitor
+    from ragassay.experiments.protocols import analyze
+    from ragassay.experiments.runner import RunResult, run
     from ragassay.experiments.setup import Experiment, load_experiment
 
 __version__ = "0.1.0"
@@ -44,9 +45,9 @@ __all__ = [
 
 _LAZY = {
     "Experiment": "ragassay.experiments.setup",
-    "Monitor": "ragassay.experiments.runner",
+    "Monitor": "ragassay.experiments.monitor",
     "RunResult": "ragassay.experiments.runner",
-    "analyze": "ragassay.experiments.aligned",
+    "analyze": "ragassay.experiments.protocols",
     "load_experiment": "ragassay.experiments.setup",
     "run": "ragassay.experiments.runner",
 }

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ragassay import plugins, prompts
 from ragassay.config import Part
 from ragassay.errors import RagassayError
-from ragassay.experiments.runner import cache_folder
+from ragassay.experiments.clients import cache_folder
 from ragassay.experiments.setup import load_experiment
 from ragassay.types import Request, Sampling
 

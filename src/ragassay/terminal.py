@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TimeRemainingColumn as TimeLeft
 from rich.table import Table
 
-from ragassay.experiments.runner import Monitor
+from ragassay.experiments.monitor import Monitor
 from ragassay.types import ScoreRecord, TrialRecord
 
 

@@ -222,7 +222,8 @@ class TrialSpec:
     several. ``control`` says which ranks of the context were kept where passages were removed
     after retrieval (``"keep 1,3"``), and is empty for the context as retrieved. ``budget`` 0
     is clean retrieval, where ``attack`` is empty and ``poison`` the digest of nothing, so that
-    all attacks share their clean trials.
+    all attacks share their clean trials. ``variant`` is a protocol's own name for what else
+    was done to the context, ``sample`` tells repeated draws of one prompt apart.
     """
 
     protocol: str
@@ -241,6 +242,8 @@ class TrialSpec:
     seed: int
     setting: str = ""
     control: str = ""
+    variant: str = ""
+    sample: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import pytest
 
 from ragassay.exchange import open_file, read, write_folder
 from ragassay.exchange.saved import attack_name
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.experiments.rescore import score_folder
 from ragassay.store import RunFolder
 from ragassay.types import ScoreRecord, TrialRecord

@@ -109,7 +109,7 @@ def test_every_key_of_the_experiment_file_is_documented_with_its_default(heading
 def test_every_section_of_the_experiment_file_is_checked() -> None:
     headings = sections(read(REFERENCE / "experiment-file.md"), 2)
     assert set(headings) == {*MODELS, "Overrides"}
-    tables = set(config.ExperimentFile.model_fields) - {"name", "seed", "budgets"}
+    tables = set(config.ExperimentFile.model_fields) - {"protocol", "name", "seed", "budgets"}
     assert tables == {heading.strip("[]") for heading in MODELS} - {"Top level"}
 
 

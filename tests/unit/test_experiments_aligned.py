@@ -9,7 +9,7 @@ import pytest
 
 from ragassay import canon
 from ragassay.errors import ConfigError, StoreError
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.report.reading import ReadOnce
 from ragassay.store import RunFolder
 from ragassay.types import (
@@ -208,7 +208,7 @@ def imported(
     """A folder as an import writes it; every answer is given for every query of its data set."""
     store = RunFolder(folder)
     resolved = {
-        "protocol": "import/1",
+        "protocol": "imported/1",
         "experiment": {"name": "hand", "seed": 1, "statistics": {"draws": 50, "confidence": 0.95}},
         "dataset": {"name": "hand"}, "headline": "rule", "scorers": {"rule": "rule:1"},
         "defenses": dict.fromkeys(defenses, "x"), "planned": 7,
@@ -231,7 +231,7 @@ def _answer(
     store: RunFolder, query: Query, setting: str, attack: str, budget: int, defense: str, label: Any
 ) -> None:
     spec = TrialSpec(
-        protocol="import/1", dataset=query.dataset, query_id=query.id, question=query.text,
+        protocol="imported/1", dataset=query.dataset, query_id=query.id, question=query.text,
         attack=attack, budget=budget, poison="", retriever="", defense=defense,
         defense_label=defense, prompt="", generator="", sampling=Sampling(), seed=0,
         setting=setting,

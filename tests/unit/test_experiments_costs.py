@@ -19,7 +19,7 @@ from ragassay.config import EvidencePart
 from ragassay.data.poison_file import PoisonLine, append_poison, read_poison
 from ragassay.errors import ConfigError, StoreError
 from ragassay.experiments.controls import controls_of, poison_of, subsets_of
-from ragassay.experiments.estimate import estimate, most_controls
+from ragassay.experiments.aligned_plan import estimate, most_controls
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.perplexity import PoisonPerplexity, perplexity_of
 from ragassay.experiments.runner import run
@@ -120,7 +120,7 @@ def test_a_run_has_no_more_controls_and_calls_than_its_plan_says(
     assert 0 < controls <= planned.controls
     assert len(trials) - controls == planned.trials
     assert result.model_calls <= sum(planned.calls.values())
-    assert planned.judging == {}
+    assert not any("scorer" in purpose for purpose in planned.calls)
 
 
 def test_without_evidence_there_are_no_controls(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_scorer_that_asks_a_model_is_counted_with_its_retries(folder: Path) ->
     judged = load(folder, "scoring.rules+={plugin='judge', generator='scripted', retries=2, "
                   "generator_options={script='judge'}}", "evidence={}")  # fmt: skip
     planned = estimate(set_up(judged))
-    assert planned.judging == {"judge": 3 * (planned.trials + planned.controls)}
+    assert planned.calls["scorer judge"] == 3 * (planned.trials + planned.controls)
 
 
 def test_evaluated_paraphrases_are_counted_before_they_are_written(folder: Path) -> None:
@@ -139,11 +139,11 @@ def test_evaluated_paraphrases_are_counted_before_they_are_written(folder: Path)
     plain = estimate(set_up(load(folder)))
     setup = set_up(load(folder, "paraphrases={prompt='reword.txt', evaluate=true}"))
     planned = estimate(setup)
-    assert planned.queries == 6 * plain.queries == 24
+    assert planned.made_of.startswith("24 questions")
     assert planned.trials == 6 * plain.trials
     expanded = with_paraphrases(setup, Rewording())
     assert estimate(expanded).trials == planned.trials == 6 * plain.trials
-    assert len(expanded.evaluated) == planned.queries
+    assert len(expanded.evaluated) == 24
 
 
 class Rewording:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ragassay import canon
-from ragassay.experiments.aligned import analyze
 from ragassay.experiments.distinct import EXCERPT, MAX_LISTED
+from ragassay.experiments.protocols import analyze
 from ragassay.store import RunFolder
 from ragassay.types import (
     Evidence,

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from ragassay import canon
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.report import (
     attribution,
     brief,

@@ -16,8 +16,9 @@ import pytest
 
 from ragassay import canon
 from ragassay.errors import StoreError
-from ragassay.experiments.aligned import analyze
+from ragassay.experiments.protocols import analyze
 from ragassay.report import records as records_module
+from ragassay.report.markup import embed
 from ragassay.report.reading import ReadOnce
 from ragassay.report.records import (
     MAX_TEXT,
@@ -26,7 +27,7 @@ from ragassay.report.records import (
     fair_limit,
     transition_class,
 )
-from ragassay.report.render import embed, write_reports
+from ragassay.report.render import write_reports
 from ragassay.store import RunFolder
 from ragassay.types import (
     ContextEntry,
@@ -438,7 +439,7 @@ def build_imported(folder: Path, *, clean: bool = True) -> RunFolder:
     """Three settings, two attacks, no defense, two string rules; the texts are hostile."""
     store = RunFolder(folder)
     resolved = {
-        "protocol": "import/1",
+        "protocol": "imported/1",
         "experiment": {"name": "imported", "seed": 1,
                        "statistics": {"draws": 50, "confidence": 0.95}},
         "dataset": {"name": "two"}, "headline": "tokens",
@@ -465,7 +466,7 @@ def _imported(store: RunFolder, query: Query, setting: str, n: int, *, clean: bo
     places = [("", 0)] * clean + [("weak", 1), ("strong" + HOSTILE[0], 5)]
     for attack, budget in places:
         spec = TrialSpec(
-            protocol="import/1", dataset=query.dataset, query_id=query.id, question=query.text,
+            protocol="imported/1", dataset=query.dataset, query_id=query.id, question=query.text,
             attack=attack, budget=budget, poison="", retriever="", defense="none",
             defense_label="none", prompt="", generator="", sampling=Sampling(), seed=0,
             setting=setting,

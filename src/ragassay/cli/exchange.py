@@ -172,8 +172,8 @@ def _import(answers: Answers, out: Path) -> None:
     from ragassay import canon
     from ragassay.config import ScoringPart
     from ragassay.exchange import write_folder
-    from ragassay.experiments.aligned import analyze
     from ragassay.experiments.claim import environment
+    from ragassay.experiments.protocols import analyze
     from ragassay.experiments.rescore import score_folder
     from ragassay.experiments.setup import build_scorer
     from ragassay.report.render import write_reports

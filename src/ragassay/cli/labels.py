@@ -117,7 +117,7 @@ def _confirm(remote: Sequence[Estimate]) -> None:
 
 def _report(folder: Path) -> dict[str, object]:
     from ragassay import canon
-    from ragassay.experiments.aligned import analyze
+    from ragassay.experiments.protocols import analyze
     from ragassay.report.render import write_reports
     from ragassay.store import RunFolder
 

@@ -75,35 +75,25 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
 
 def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
     """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
-    from ragassay.experiments.estimate import estimate
+    from ragassay.experiments.protocols import protocol
     from ragassay.experiments.setup import load_experiment, set_up
 
     setup = set_up(load_experiment(experiment, settings or ()))
-    result = estimate(setup, out)
+    result = protocol(setup.protocol).estimate(setup, out)
     typer.echo(json.dumps(setup.resolved(), indent=2, ensure_ascii=False))
     table = Table(title="Model calls at most", title_justify="left")
-    table.add_column("defense")
+    table.add_column("for")
     table.add_column("calls", justify="right")
-    for defense, calls in result.calls.items():
-        table.add_row(escape(defense), f"{calls:,}")
-    for scorer, calls in result.judging.items():
-        table.add_row(escape(f"scorer {scorer}"), f"{calls:,}")
-    every = (*result.calls.values(), *result.judging.values())
-    table.add_row("together", f"{sum(every):,}", style="bold")
+    for purpose, calls in result.calls.items():
+        table.add_row(escape(purpose), f"{calls:,}")
+    table.add_row("together", f"{sum(result.calls.values()):,}", style="bold")
     CONSOLE.print(table)
-    cells = ", ".join(f"{attack} p={budget}" for attack, budget in result.cells)
     CONSOLE.print(
-        f"{result.trials} trials: {result.queries} questions x {len(result.calls)} defenses "
-        f"(with none) x (clean, {cells}); {result.done} are done in {result.folder}.\n"
-        f"{_controls(result.controls)}"
+        f"{result.trials} trials: {result.made_of}; {result.done} are done in {result.folder}.\n"
         "Equal prompts are asked once, so the calls that are made are fewer.",
         highlight=False,
         markup=False,
     )
-
-
-def _controls(number: int) -> str:
-    return f"At most {number:,} more trials with evidence removed.\n" if number else ""
 
 
 def report(
@@ -124,7 +114,7 @@ def report(
     Needs no model: only the records in the folder are read.
     """
     from ragassay import canon
-    from ragassay.experiments.aligned import analyze
+    from ragassay.experiments.protocols import analyze
     from ragassay.report.reading import ReadOnce
     from ragassay.report.render import write_reports
     from ragassay.report.tables import label_table
@@ -139,7 +129,7 @@ def report(
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     print_tables(summary)
-    labels = label_table(summary)
+    labels = label_table(summary) if "label_comparison" in summary else None
     if labels is not None:
         CONSOLE.print()
         CONSOLE.print(labels)
@@ -236,6 +226,59 @@ def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
         )
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
+
+
+@data_app.command("targets")
+def data_targets(
+    experiment: ExperimentPath,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A new file of targets: JSON lines.")
+    ],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WAY",
+            help="substitution (yes and no, numbers, names; else as pool), pool (answers of other "
+            "questions that look alike), or model (asks the helper).",
+        ),
+    ] = "substitution",
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Propose for this many questions; 0: for all.")
+    ] = 0,
+    settings: Settings = None,
+) -> None:
+    """Propose wrong answers as targets, for questions that have none, and print them.
+
+    Look through the file, change or delete what does not fit, and name it in the experiment:
+    [dataset] targets = "FILE".
+    """
+    from ragassay.experiments.setup import load_experiment
+    from ragassay.experiments.targets import By, propose, write_targets
+
+    loaded = load_experiment(experiment, settings or ())
+    found = propose(loaded, cast(By, by), limit=limit)
+    written = write_targets(out, found)
+    table = Table(title="Proposed targets", title_justify="left")
+    for column in ("question", "right answer", "proposed", "by"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        cells = (each.question, each.references[0], each.wanted or "(none)", each.by)
+        table.add_row(*(escape(_short(cell)) for cell in cells))
+    CONSOLE.print(table)
+    CONSOLE.print(
+        f"{written} of {len(found)} questions have a proposal, in {out}. Look through them before "
+        "they are used.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _short(text: str, limit: int = 120) -> str:
+    from ragassay.report.text import visible
+
+    return visible(text, limit=limit)
 
 
 def _for_evidence(result: RunResult) -> str:

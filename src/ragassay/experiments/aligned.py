@@ -53,31 +53,8 @@ FROM_TEXT_TO_READER = ("published", "tokens", "polarity", "endorse", "judge", "h
 _MAX_WARNED = 4
 
 
-def analyze(folder: str | Path | RunFolder, scorers: Sequence[str] | None = None) -> dict[str, Any]:
-    """Analyze a run folder.
-
-    Parameters
-    ----------
-    folder : str, Path or RunFolder
-        A run folder, finished or not; trials that are missing count as dropped.
-    scorers : sequence of str, optional
-        Which scorers to analyze, in this order. Default: those of the run and all others that
-        have records, from string rules over judges to people. The first one leads where the
-        run's headline is left out.
-
-    Returns
-    -------
-    dict
-        The summary, plain JSON values only (see the reference of ``summary.json``).
-
-    Raises
-    ------
-    StoreError
-        It is no run folder, or its records are damaged.
-    ConfigError
-        A scorer is named twice, or has no record in this run.
-    """
-    store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
+def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str, Any]:
+    """Analyze a run folder; see :func:`ragassay.experiments.protocols.analyze`."""
     resolved = store.read_json("resolved.json")
     settings = resolved["experiment"]
     records, scores, queries = store.trials(), store.scores(), store.queries()

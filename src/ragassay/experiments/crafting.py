@@ -11,10 +11,11 @@ from typing import Any
 from ragassay import __version__, canon, config
 from ragassay.data.poison_file import PoisonLine, append_poison, open_for_append
 from ragassay.errors import DataError
+from ragassay.experiments.clients import cache_folder, open_clients, open_index
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.outcomes import outcome_of
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.poison import Crafter, delivery, delivery_warnings, standing_poison
-from ragassay.experiments.runner import Monitor, cache_folder, open_clients, open_index
 from ragassay.experiments.setup import Experiment, NamedAttack, Setup, set_up
 from ragassay.experiments.victim import AttackedSystem
 from ragassay.plugins.accelerator import device_name
@@ -63,7 +64,7 @@ def attack_experiment(
     own = [each.removeprefix(OPTION_PREFIX) for each in settings if _is_option(each)]
     others = [each for each in settings if not _is_option(each)]
     if source.is_dir():
-        file, raw, base = _folder_experiment(source, others), b"", Path.cwd()
+        file, raw, base = folder_experiment(source, others), b"", Path.cwd()
     else:
         file, raw = config.read(source, others)
         base = source.resolve().parent
@@ -144,7 +145,8 @@ def _is_option(setting: str) -> bool:
     return key.startswith(OPTION_PREFIX) and not key.split(".")[1].strip().isdigit()
 
 
-def _folder_experiment(folder: Path, settings: Sequence[str]) -> config.ExperimentFile:
+def folder_experiment(folder: Path, settings: Sequence[str]) -> config.ExperimentFile:
+    """Stand-in for an experiment file where only a data set is given."""
     tree: dict[str, Any] = {
         "name": "attack",
         "dataset": {"plugin": "beir", "path": str(folder.resolve())},

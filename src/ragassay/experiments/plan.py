@@ -9,7 +9,7 @@ from typing import Any
 from ragassay.canon import digest
 from ragassay.experiments.context import ANY_GROUP, Contexts, Ready
 from ragassay.experiments.controls import Kept, control_label, controls_of, poison_of, subsets_of
-from ragassay.experiments.setup import PROTOCOL, Named, Setting, Setup
+from ragassay.experiments.setup import Named, Setting, Setup
 from ragassay.experiments.trial import Job
 from ragassay.types import Query, TrialRecord, TrialSpec
 
@@ -82,7 +82,7 @@ class Stage:
         group = ANY_GROUP if query.split else query.group
         armed = self.ready[defense, group]
         spec = TrialSpec(
-            protocol=PROTOCOL,
+            protocol=setup.protocol,
             dataset=setup.dataset.fingerprint,
             query_id=query.id,
             question=query.text,

@@ -37,9 +37,9 @@ from ragassay.errors import (
     PluginError,
     StoreError,
 )
+from ragassay.experiments.clients import cache_folder
 from ragassay.experiments.probe_candidates import Candidate, Screening, find_candidates, screen
 from ragassay.experiments.probe_reader import CONTEXTS, Verified, verify
-from ragassay.experiments.runner import cache_folder
 from ragassay.experiments.setup import Experiment, load_dataset
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from ragassay.config import Part
 from ragassay.errors import ConfigError
+from ragassay.experiments.clients import cache_folder
 from ragassay.experiments.labeling import Labeled, Labels, insist, label
-from ragassay.experiments.runner import Monitor, cache_folder
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.setup import Named, build_scorer
 from ragassay.experiments.spending import Estimate, Prices, estimate_labels, note, remote_host
 from ragassay.plugins import ModelScorer

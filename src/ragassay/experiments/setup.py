@@ -14,11 +14,10 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.protocols import protocol
 from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
 from ragassay.types import Dataset, Query, Sampling
-
-PROTOCOL = "aligned/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +108,11 @@ class Setup:
     parents: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def protocol(self) -> str:
+        """Label of the protocol, such as ``aligned/1``."""
+        return protocol(self.experiment.file.protocol).label
+
+    @property
     def attacked(self) -> tuple[Query, ...]:
         """The questions that poison is crafted for: the evaluated ones without paraphrases."""
         return tuple(query for query in self.evaluated if query.id not in self.parents)
@@ -143,7 +147,7 @@ class Setup:
 
     def resolved(self) -> dict[str, Any]:
         """Everything that can change a result, with defaults; its digest names the run."""
-        file = self.experiment.file.model_dump(mode="json", exclude={"run"})
+        file = self.experiment.file.model_dump(mode="json", exclude={"run", "protocol"})
         for kind in ("retriever", "generator"):
             if len(file[kind]) == 1:  # as it is written where there is one
                 file[kind] = file[kind][0]
@@ -159,7 +163,7 @@ class Setup:
             file["paraphrases"] = paraphrases
         return {
             "v": 1,
-            "protocol": PROTOCOL,
+            "protocol": self.protocol,
             "experiment": file,
             "dataset": {
                 "name": self.dataset.name,
@@ -246,6 +250,12 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return dataset
 
 
+def helper_of(experiment: Experiment) -> Named:
+    """The attacker's own model: the helper, or else the first generator."""
+    part = experiment.file.helper or experiment.file.generator[0]
+    return _named("generator", part, experiment.base, Generator)
+
+
 def set_up(experiment: Experiment) -> Setup:
     """Read the data set and build every plug-in of an experiment.
 
@@ -278,9 +288,7 @@ def set_up(experiment: Experiment) -> Setup:
         )
         for part in file.generator
     )
-    helper = victims[0].generator
-    if file.helper is not None:
-        helper = _named("generator", file.helper, base, Generator)
+    helper = victims[0].generator if file.helper is None else helper_of(experiment)
     dataset = load_dataset(experiment)
     evaluated = tuple(
         query

@@ -28,6 +28,7 @@ from ragassay.types import (
     Query,
     Request,
     Sampling,
+    Target,
     ToolUsage,
     TrialRecord,
     TrialSpec,
@@ -45,6 +46,10 @@ class Job:
 
     ``injected`` maps a query id to the normalized texts that were injected with it, among the
     queries whose poison was there: a corpus passage that equals one counts as poison too.
+    ``template`` replaces the victim's prompt where a protocol asks otherwise. ``targets`` are
+    what the answer is labeled for: scores of a target stand under ``<key>#<name>``, those of
+    the question's own target under the key. With ``screen`` the defense says what it lets
+    through, and the victim is not asked: the record has no answer and gets no label.
     """
 
     key: str
@@ -55,6 +60,20 @@ class Job:
     gold: frozenset[str]
     defense: Defense
     injected: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    template: Template | None = None
+    targets: Mapping[str, Target] | None = None
+    screen: bool = False
+
+    def scored(self) -> dict[str, Target] | None:
+        """Targets by the key of their scores; None for the question's own."""
+        if self.targets is None:
+            return None
+        return {score_key(self.key, name): target for name, target in self.targets.items()}
+
+
+def score_key(trial: str, target: str) -> str:
+    """Where the scores of one of several targets stand."""
+    return f"{trial}#{target}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +87,19 @@ class Bench:
     sampling: Sampling
     seed: int
 
-    def tools(self, query: Query, key: str) -> DefenseTools:
-        """Make the tools for one trial."""
-        return DefenseTools(self, query, key)
+    def tools(self, query: Query, key: str, template: Template | None = None) -> DefenseTools:
+        """Make the tools for one trial; ``template`` is the victim's prompt (None: as set)."""
+        return DefenseTools(self, query, key, template)
 
 
 class DefenseTools:
     """The tools of one trial; every call is counted, whether or not the cache answers it."""
 
-    def __init__(self, bench: Bench, query: Query, key: str) -> None:
+    def __init__(
+        self, bench: Bench, query: Query, key: str, template: Template | None = None
+    ) -> None:
         self._bench = bench
+        self._template = template or bench.template
         self._query = query
         self.rng = rng_for(bench.seed, "defense", key)
         self.usage = ToolUsage()
@@ -111,7 +133,7 @@ class DefenseTools:
     def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
         """Render the victim's own prompt."""
         contexts = "\n".join(self.passage_text(hit) for hit in self.ordered(hits))
-        return self._bench.template.render({"contexts": contexts, "question": query.text})
+        return self._template.render({"contexts": contexts, "question": query.text})
 
     def passage_text(self, hit: Hit) -> str:
         """The text of a passage as the victim sees it."""
@@ -143,12 +165,12 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
         an outcome.
     """
     start = time.perf_counter()
-    tools = bench.tools(job.query, job.key)
+    tools = bench.tools(job.query, job.key, job.template)
     hits, back = blind(job.context, salt=job.key, titles=bench.prompt.titles)
     try:
         verdict = job.defense.apply(job.query, hits, tools)
         _check(verdict, hits, job.spec.defense_label)
-        answer, generation = _answer(job, verdict, tools)
+        answer, generation = (None, "") if job.screen else _answer(job, verdict, tools)
     except BackendError as error:
         return TrialRecord(
             key=job.key,
@@ -197,7 +219,9 @@ def _answer(job: Job, verdict: Verdict, tools: DefenseTools) -> tuple[str, str]:
     if verdict.answer is not None:
         return verdict.answer, ""
     request = Request(
-        messages=tools.answer_prompt(job.query, verdict.kept), sampling=job.spec.sampling
+        messages=tools.answer_prompt(job.query, verdict.kept),
+        sampling=job.spec.sampling,
+        sample_index=job.spec.sample,
     )
     generation = tools.generate([request])[0]
     return generation.text, generation.digest

@@ -13,223 +13,72 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.parts import (
+    INJECTION_ORDERS,
+    MAX_K,
+    AttackPart,
+    AttackParts,
+    CalibrationPart,
+    EvidencePart,
+    GeneratorPart,
+    ParaphrasesPart,
+    Part,
+    PartField,
+    Parts,
+    PromptPart,
+    RetrieverPart,
+    RunPart,
+    ScoringPart,
+    StatisticsPart,
+    Strict,
+    TaxPart,
+    UtilityPart,
+    as_parts,
+    one_or_several,
+)
 from ragassay.errors import ConfigError
 
-MAX_K = 200  # passages of one context
-INJECTION_ORDERS = ("simultaneous", "sequential")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Part(BaseModel):
-    """A plug-in by name, with its options; every further key is an option."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    plugin: str
-    label: str = ""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options as given."""
-        return dict(self.model_extra or {})
-
-    @property
-    def title(self) -> str:
-        """The name that tables show."""
-        return self.label or self.plugin.rpartition(":")[2]
-
-
-def _as_part(value: Any) -> Any:
-    return {"plugin": value} if isinstance(value, str) else value
-
-
-def _as_parts(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _one_or_several(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return tuple(_as_part(each) for each in value)
-    return (_as_part(value),)
-
-
-class AttackPart(Part):
-    """An attack, when it is injected, and how long its passages may be.
-
-    ``order = "sequential"`` shows it the corpus with the poison of the attacks listed before it
-    (``"simultaneous"``, the default: the clean corpus); any other value is the attack's own
-    option of that name. ``max_words`` likewise limits the words of each passage, unless the
-    attack has an option of that name.
-    """
-
-    @property
-    def sequential(self) -> bool:
-        """Whether it comes after the attacks listed before it, and sees their poison."""
-        return (self.model_extra or {}).get("order") == "sequential"
-
-    @property
-    def max_words(self) -> Any:
-        """The limit as given, not checked; None if there is none."""
-        return (self.model_extra or {}).get("max_words")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The attack's own options; ``max_words`` is among them where it is given."""
-        options = dict(self.model_extra or {})
-        if options.get("order") in INJECTION_ORDERS:
-            del options["order"]
-        return options
-
-
-PartField = Annotated[Part, BeforeValidator(_as_part)]
-Parts = Annotated[tuple[PartField, ...], BeforeValidator(_as_parts)]
-AttackParts = Annotated[
-    tuple[Annotated[AttackPart, BeforeValidator(_as_part)], ...], BeforeValidator(_as_parts)
+__all__ = [
+    "INJECTION_ORDERS",
+    "MAX_K",
+    "AttackPart",
+    "CalibrationPart",
+    "EvidencePart",
+    "ExperimentFile",
+    "GeneratorPart",
+    "ParaphrasesPart",
+    "Part",
+    "PromptPart",
+    "RetrieverPart",
+    "RunPart",
+    "ScoringPart",
+    "StatisticsPart",
+    "TaxPart",
+    "UtilityPart",
+    "apply_override",
+    "parse",
+    "read",
+    "scorer_parts",
 ]
 
 
-class RetrieverPart(Part):
-    """The retriever, and how many passages it hands over."""
-
-    plugin: str = "dense"
-    k: Annotated[int, Field(ge=1, le=MAX_K)] = 5
-
-
-class GeneratorPart(Part):
-    """The victim's model and its decoding."""
-
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    max_tokens: Annotated[int, Field(ge=1, le=16_384)] = 64
-
-
-class PromptPart(_Strict):
-    """The victim's prompt: template, order of the passages, with or without titles."""
-
-    template: str = "answer"
-    order: Literal["rank", "reverse", "shuffle"] = "rank"
-    titles: bool = False
-
-
-class CalibrationPart(_Strict):
-    """Where detectors find clean contexts to calibrate on.
-
-    ``held_out`` takes questions of the data set that are not evaluated; ``crossfit``
-    calibrates for each injection group on the clean contexts of all other groups; ``auto``
-    takes the former where at least 100 such questions exist. ``ids`` names the questions
-    outright; one that is also evaluated is refused.
-    """
-
-    source: Literal["auto", "held_out", "crossfit"] = "auto"
-    queries: Annotated[int, Field(ge=10)] = 500
-    ids: Annotated[tuple[str, ...], BeforeValidator(_as_parts)] = ()
-
-
-class EvidencePart(_Strict):
-    """Which passages are taken out of poisoned contexts to see what the answer depends on.
-
-    ``queries``: those whose poisoned answer is target-positive under some rule that needs no
-    model, or all. ``defenses``: under every defense, or for the undefended system alone.
-    ``attribution``: whose contexts are answered for every subset of their poison passages, at
-    most ``max_poison`` of them.
-    """
-
-    queries: Literal["positives", "all"] = "positives"
-    defenses: Literal["all", "undefended"] = "all"
-    attribution: Literal["undefended", "all", "off"] = "undefended"
-    max_poison: Annotated[int, Field(ge=1, le=5)] = 5
-
-
-class UtilityPart(_Strict):
-    """How many held-out clean questions every defense answers as well.
-
-    They are disjoint from the attacked questions and from those that calibrate detectors.
-    """
-
-    queries: Annotated[int, Field(ge=1)] = 200
-
-
-class ParaphrasesPart(_Strict):
-    """Ten paraphrases of each attacked question: five to optimize on, five to evaluate on.
-
-    ``path`` names a file of JSON lines ``{"query_id": ..., "paraphrases": [ten]}``; without it
-    the helper model writes them from the template ``prompt``. With ``evaluate`` the last five
-    are asked as questions of their own.
-    """
-
-    path: str = ""
-    prompt: str = "paraphrase"
-    evaluate: bool = False
-
-
-class TaxPart(_Strict):
-    """What is measured of the poison only on request, because it takes a language model.
-
-    ``perplexity``: that of every passage under the helper's model, or the first victim's, where
-    it can be opened.
-    """
-
-    perplexity: bool = False
-
-
-class ScoringPart(_Strict):
-    """Which rules label the answers, and which of them leads the report."""
-
-    rules: Parts = (Part(plugin="endorse"), Part(plugin="tokens"), Part(plugin="published"))
-    headline: str = ""
-
-    @model_validator(mode="after")
-    def _headline_is_a_rule(self) -> ScoringPart:
-        titles = [rule.title for rule in self.rules]
-        if not titles:
-            raise ValueError("scoring.rules must name at least one scorer")
-        twice = sorted({title for title in titles if titles.count(title) > 1})
-        if twice:
-            raise ValueError(f"two scoring.rules are called {twice[0]!r}; give one a 'label'")
-        if self.headline and self.headline not in titles:
-            raise ValueError(f"headline {self.headline!r} is not among the rules {titles}")
-        return self
-
-
-class StatisticsPart(_Strict):
-    """Bootstrap draws and the confidence level of all intervals."""
-
-    draws: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-
-
-class RunPart(_Strict):
-    """What may not change a result; it is in no key.
-
-    ``workers`` 0 chooses by the generator; ``max_failures`` trials failing in a row stop the
-    run; more than the share ``error_budget`` of failed trials makes it end with an error.
-    """
-
-    folder: str = ""
-    workers: Annotated[int, Field(ge=0, le=4096)] = 0
-    error_budget: Annotated[float, Field(ge=0, le=1)] = 0.05
-    max_failures: Annotated[int, Field(ge=1)] = 25
-
-
-class ExperimentFile(_Strict):
+class ExperimentFile(Strict):
     """The whole file."""
 
+    protocol: Literal["aligned"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
-    budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_as_parts)] = (
+    budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
         1,
         5,
     )
     dataset: PartField
-    retriever: Annotated[tuple[RetrieverPart, ...], BeforeValidator(_one_or_several)] = (
+    retriever: Annotated[tuple[RetrieverPart, ...], BeforeValidator(one_or_several)] = (
         RetrieverPart(),
     )
-    generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(_one_or_several)]
+    generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(one_or_several)]
     helper: GeneratorPart | None = None
     prompt: PromptPart = PromptPart()
     attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
