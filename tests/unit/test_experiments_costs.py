@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,8 @@ from ragassay import canon
 from ragassay.config import EvidencePart
 from ragassay.data.poison_file import PoisonLine, append_poison, read_poison
 from ragassay.errors import ConfigError, StoreError
-from ragassay.experiments.controls import controls_of, poison_of, subsets_of
 from ragassay.experiments.aligned_plan import estimate, most_controls
+from ragassay.experiments.controls import controls_of, poison_of, subsets_of
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.perplexity import PoisonPerplexity, perplexity_of
 from ragassay.experiments.runner import run
@@ -277,7 +276,7 @@ class Event:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Any:
     from contextlib import nullcontext
 
     fake = SimpleNamespace(cuda=SimpleNamespace(
@@ -286,7 +285,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ))  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", fake)
     Event.now = 0.0
-    yield SimpleNamespace(type="cuda")
+    return SimpleNamespace(type="cuda")
 
 
 def test_seconds_of_a_device_add_up_and_inner_pieces_count_once(cuda: Any) -> None:
@@ -318,8 +317,10 @@ def test_on_a_cpu_no_device_seconds_pass() -> None:
 
 
 def test_files_from_before_models_were_counted_apart_still_read(tmp_path: Path) -> None:
-    poison = PoisonSet(attack="a", query_id="q", wanted=("w",), knowledge=Knowledge(),
-                       passages=(Passage(id="p", text="text"),), cost=Cost(model_calls=2))  # fmt: skip
+    poison = PoisonSet(
+        attack="a", attacker="a", query_id="q", wanted=("w",), knowledge=Knowledge(),
+        passages=(Passage(id="p", text="text"),), cost=Cost(model_calls=2),
+    )  # fmt: skip
     path = tmp_path / "poison.jsonl"
     append_poison(path, PoisonLine(key="k", question="who?", asked=1, poison=poison))
     row = json.loads(path.read_text(encoding="utf-8"))

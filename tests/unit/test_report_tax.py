@@ -127,10 +127,14 @@ def test_tables_give_scores_raw_values_and_how_they_were_made() -> None:
     notes = " ".join(scores.notes)
     assert "Similarity: 1 - min-max; dropped: 1 of 2 attackers have a value" in notes
     assert "Success: min-max of the sum of min-maxes (s_f1 and s_asr)" in notes
-    assert raw.rows[0] == ("cheap", "s_f1 0.500, s_asr 0.250", "none", "gradients", "none",
-                           "2.00 (4 questions)", "0.500 (4 questions)", "30.0 (20 passages)")  # fmt: skip
+    assert raw.rows[0] == (
+        "cheap", "s_f1 0.500, s_asr 0.250", "none", "gradients", "none", "2.00 (4 questions)",
+        "0.500 (4 questions)", "30.0 (20 passages)",
+    )  # fmt: skip
     assert raw.rows[1][6] == "n/a"
-    assert "2 attacks, 5 of 7 dimensions can be compared; not success and similarity." == part.claim
+    assert part.claim == (
+        "2 attacks, 5 of 7 dimensions can be compared; not success and similarity."
+    )
     assert "Similarity n/a" in part.charts[0].svg
 
 
