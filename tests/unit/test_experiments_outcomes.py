@@ -46,6 +46,7 @@ ROWS = [
     (GOOD, GOOD, DECLINED, DECLINED),  # with the defense it declined before
     (DECLINED, DECLINED, GOOD, GOOD),  # declined before: no success of anybody
     (GOOD, OPEN, GOOD, GOOD),
+    (GOOD, DECLINED, GOOD, GOOD),  # no poison in its contexts: not due to the attack
 ]
 KINDS = {"block": "declined", "typos": "incorrect", "target": "target"}
 
@@ -96,7 +97,8 @@ def trial(
         prompt="p", generator="g", sampling=Sampling(), seed=1,
     )  # fmt: skip
     key = canon.digest(spec)
-    origins = ("own", "foreign", "corpus") if budget else ("corpus",) * 3
+    reached = budget and query.id != "q7"
+    origins = ("own", "foreign", "corpus") if reached else ("corpus",) * 3
     context = tuple(
         ContextEntry(id=f"{i}", score=1 - i / 10, origin=origin, gold=False, kept=True)  # type: ignore[arg-type]
         for i, origin in enumerate(origins)
@@ -131,10 +133,10 @@ def summary(store: RunFolder) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("attack", "defense", "success", "handled", "undecided"),
     [
-        ("block", "none", (3, 5), (6, 7), 1),
-        ("typos", "none", (3, 4), (5, 7), 1),
-        ("block", "mine", (1, 6), (6, 7), 0),
-        ("typos", "mine", (1, 5), (5, 7), 0),
+        ("block", "none", (3, 6), (7, 8), 1),
+        ("typos", "none", (3, 5), (6, 8), 1),
+        ("block", "mine", (1, 7), (7, 8), 0),
+        ("typos", "mine", (1, 6), (6, 8), 0),
     ],
 )
 def test_success_is_out_of_what_the_same_system_handled_on_clean_retrieval(
@@ -154,11 +156,11 @@ def test_an_attack_with_a_target_has_its_kind_and_no_row(summary: dict[str, Any]
 
 def test_the_tax_takes_each_attacks_own_success_and_its_f1(summary: dict[str, Any]) -> None:
     performance = summary["tax"]["performance"]
-    assert performance["block"]["s_asr"] == 3 / 5
-    assert performance["typos"]["s_asr"] == 3 / 4
+    assert performance["block"]["s_asr"] == 3 / 6
+    assert performance["typos"]["s_asr"] == 3 / 5
     assert performance["target"]["s_asr"] == 0
-    # One own passage among three: 2 * 1 / (2 + 3), and for q3, which got one, 2 * 1 / (1 + 3).
-    assert performance["target"]["s_f1"] == pytest.approx((6 * 0.4 + 0.5) / 7)
+    # One own passage among three: 2 * 1 / (2 + 3), for q3, which got one, 2 * 1 / (1 + 3); q7: 0.
+    assert performance["target"]["s_f1"] == pytest.approx((6 * 0.4 + 0.5) / 8)
 
 
 def test_f1_counts_a_paraphrase_with_the_poison_of_its_question(store: RunFolder) -> None:
@@ -183,7 +185,7 @@ def test_reports_say_what_the_attack_is_after_instead_of_a_target_rate(
     assert "## Attacks without a target" in text
     section = text.partition("## Attacks without a target")[2]
     assert "the system answered and now declines" in section
-    assert "3/5 (60.0%)" in section
+    assert "3/6 (50.0%)" in section
     blocks = {block.attack: grids.undefended_line(block) for block in grids.blocks(summary)}
     assert "succeeds where the system answered and now declines" in blocks["block"]
     assert "no success of it" in blocks["typos"]
@@ -200,7 +202,7 @@ def test_the_finding_is_not_about_the_target_rate_of_such_attacks(
     assert lead is None or lead["attack"] == "target"
     alone = analyze(build(tmp_path, ("block",)).path)
     told = finding(alone)
-    assert "3/5 questions the system answered and now declines" in told
+    assert "3/6 questions the system answered and now declines" in told
     assert "target-positive" not in told
 
 
