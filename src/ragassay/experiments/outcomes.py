@@ -1,9 +1,9 @@
 """Attacks without a target: whether the system declines, or loses its correct answer.
 
 A target-positive rate says nothing of an attack that wants no answer of its own. It succeeds at a
-question that the same system, with the same defense, handled on clean retrieval: where it
-answered and now declines (``declined``), or where it was correct and no longer is (``incorrect``), while poison is in its
-context.
+question that the same system, with the same defense, handled on clean retrieval, while poison is
+in its context: where it answered and now declines (``declined``), or where it was correct and no
+longer is (``incorrect``).
 
 Source: declining, Shafran et al., "Machine Against the RAG"; the lost answer, GARAG (Cho et al.).
 
