@@ -14,7 +14,7 @@ could not do anyway is no success. Labels that are missing or undecided are coun
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +45,9 @@ def outcome_of(attack: Any) -> Outcome:
     >>> outcome_of(Jamming())
     'declined'
     """
-    given = getattr(attack, "outcome", "")
+    given: Any = getattr(attack, "outcome", "")
     if given in OUTCOMES:
-        found: Outcome = given
-        return found
+        return cast("Outcome", given)
     return "incorrect" if getattr(attack, "untargeted", False) else TARGET
 
 

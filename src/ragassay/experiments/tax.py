@@ -215,7 +215,8 @@ def context_f1(
         size = min(budget, delivered) + len(trial.context)
         hits = sum(entry.origin == "own" for entry in trial.context)
         values.append(2 * hits / size if size else 0.0)
-    return _mean(values)["value"]
+    mean: float | None = _mean(values)["value"]
+    return mean
 
 
 def run_tax(
