@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from ragassay import canon
 from ragassay.config import EvidencePart
 from ragassay.data.poison_file import PoisonLine, append_poison, read_poison
-from ragassay.errors import ConfigError, StoreError
+from ragassay.errors import PluginError
 from ragassay.experiments.aligned_plan import estimate, most_controls
 from ragassay.experiments.controls import controls_of, poison_of, subsets_of
+from ragassay.experiments.opened_models import OpenedModels
 from ragassay.experiments.paraphrases import with_paraphrases
-from ragassay.experiments.perplexity import PoisonPerplexity, perplexity_of
+from ragassay.experiments.perplexity import perplexity_of
 from ragassay.experiments.runner import run
 from ragassay.experiments.setup import Experiment, load_experiment, set_up
 from ragassay.experiments.victim import open_encoder
@@ -184,65 +185,45 @@ def test_no_context_has_more_controls_than_the_bound(
 # ------------------------------------------------------------------------------------ perplexity
 
 
+ASKED = ("tax.perplexity=true", "language_model.plugin=open.py:Open")
+
+
 def test_perplexity_is_measured_on_request_only_and_once(folder: Path) -> None:
     plain = run(load(folder), out=folder / "plain")
     facts = plain.summary["tax"]["measured"]["poisonedrag"]
     assert facts["perplexity"] == {"value": None, "n": 0}
-    asked = run(load(folder, "tax.perplexity=true"), out=folder / "asked")
+    asked = run(load(folder, *ASKED), out=folder / "asked")
     measured = asked.summary["tax"]["measured"]["poisonedrag"]["perplexity"]
     texts = [p.text for each in RunFolder(folder / "asked").poison().values()
              for p in each.passages]  # fmt: skip
     assert measured["n"] == len(texts) == 8
     assert measured["value"] == pytest.approx(float(np.mean(ToyLM().perplexity(texts))))
     recorded = json.loads((folder / "asked" / "attacks.json").read_text(encoding="utf-8"))
-    assert recorded["language_model"] == set_up(load(folder)).helper.identity
-    setup = set_up(load(folder, "tax.perplexity=true"))
-    again = perplexity_of(setup, folder / "cache")
+    setup = set_up(load(folder, *ASKED))
+    assert setup.language_model is not None
+    assert recorded["language_model"] == setup.language_model.identity
+    models = OpenedModels(setup.language_model, folder / "cache")
+    again = perplexity_of(setup, models)
     assert again is not None
     assert np.allclose(again(texts), ToyLM().perplexity(texts))
-    assert again.measured == 0, "every text was in the cache"
+    assert models.reading().scored == 0, "every text was in the cache"
+    assert np.isnan(again(["one"])[0])
+    models.close()
 
 
 def test_runs_without_the_option_keep_their_name(folder: Path) -> None:
-    assert "tax" not in set_up(load(folder)).resolved()["experiment"]
-    asked = set_up(load(folder, "tax.perplexity=true")).resolved()["experiment"]
+    plain = set_up(load(folder))
+    assert {"tax", "language_model"}.isdisjoint(plain.resolved()["experiment"])
+    asked = set_up(load(folder, *ASKED)).resolved()["experiment"]
     assert asked["tax"] == {"perplexity": True}
-
-
-def test_what_has_no_perplexity_is_remembered_and_a_torn_line_is_measured_again(
-    folder: Path,
-) -> None:
-    setup = set_up(load(folder, "tax.perplexity=true"))
-    first = PoisonPerplexity(setup.helper, folder / "cache")
-    values = first(["one", "one two three", "one two three"])
-    assert np.isnan(values[0])
-    assert values[1] == values[2] > 1
-    assert first.measured == 2
-    path = folder / "cache" / "perplexity.jsonl"
-    lines = path.read_text(encoding="ascii").splitlines()
-    torn = [*lines[:-1], lines[-1][: len(lines[-1]) // 2]]
-    path.write_text("\n".join(torn), encoding="ascii")
-    second = PoisonPerplexity(setup.helper, folder / "cache")
-    assert np.allclose(second(["one", "one two three"]), values[:2], equal_nan=True)
-    assert second.measured == 1
-    third = PoisonPerplexity(setup.helper, folder / "cache")
-    third(["one two three", "one"])
-    assert third.measured == 0, "what was measured again was written after the torn line"
+    assert asked["language_model"]["plugin"] == "open.py:Open"
 
 
 def test_a_model_that_cannot_be_opened_is_said_before_anything_runs(folder: Path) -> None:
-    experiment = load(folder, "tax.perplexity=true", "generator.plugin=scripted")
-    with pytest.raises(ConfigError, match="scripted cannot; name one in \\[helper\\]"):
+    experiment = load(folder, "tax.perplexity=true", "language_model.plugin=scripted")
+    with pytest.raises(PluginError, match="'scripted' gives no probabilities of tokens"):
         run(experiment, out=folder / "run")
-    assert not (folder / "run" / "poison.jsonl").exists()
-
-
-def test_a_cache_that_cannot_be_written_is_an_error_of_one_line(folder: Path) -> None:
-    setup = set_up(load(folder, "tax.perplexity=true"))
-    blocked = folder / "file"
-    blocked.write_text("", encoding="utf-8")
-    with pytest.raises(StoreError, match="set RAGASSAY_CACHE"):
-        PoisonPerplexity(setup.helper, blocked)(["a b c"])
+    assert not (folder / "run").exists()
 
 
 # --------------------------------------------------------------------------------- opened models

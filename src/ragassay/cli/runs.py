@@ -176,6 +176,8 @@ def show(
                 CONSOLE.print(f"\n{head.title()}: {about[head]}", markup=False, highlight=False)
         if about["knowledge"] is not None:
             CONSOLE.print(f"\nKnowledge: {about['knowledge']}", markup=False, highlight=False)
+        for threat in about["threats"]:
+            CONSOLE.print(f"{threat.id} {threat.name}: {threat.url}", markup=False, highlight=False)
         if about["options"]:
             table = Table(title="Options", title_justify="left")
             for column in ("option", "type", "default"):

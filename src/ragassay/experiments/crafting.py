@@ -108,6 +108,7 @@ def craft_file(experiment: Experiment, out: Path, monitor: Monitor | None = None
             setup,
             lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor)),
             lambda: clients.of(setup.victims[0]),
+            clients.opened,
         )
         crafter = Crafter(setup=setup, helper=clients.helper, system=system)
         attack = setup.attacks[-1]

@@ -16,7 +16,6 @@ from ragassay.experiments.jobs import STOPPED, Spent
 from ragassay.experiments.labeling import insist, label
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.paraphrases import with_paraphrases
-from ragassay.experiments.perplexity import perplexity_of
 from ragassay.experiments.protocols import protocol
 from ragassay.experiments.session import Session
 from ragassay.experiments.setup import Experiment, set_up
@@ -93,7 +92,6 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
         clients = stack.enter_context(open_clients(setup, cache))
         setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
-        perplexity_of(setup, cache)  # what cannot be measured is said before anything runs
         spent = Spent(passages=folder.keys("passages"))
         session = Session(
             setup=setup, folder=folder, cache=cache, clients=clients, monitor=monitor,

@@ -58,6 +58,7 @@ class Session:
                 self.setup,
                 lambda: self.index(self.setup.arms[0]),
                 lambda: self.clients.of(self.setup.victims[0]),
+                self.clients.opened,
             ),
         )
 
@@ -72,7 +73,7 @@ class Session:
         self.monitor.stage("crafting the poison")
         crafter = self.crafter()
         sets = craft_all(crafter, self.folder, self.monitor.progress)
-        perplexity = perplexity_of(self.setup, self.cache)
+        perplexity = perplexity_of(self.setup, self.clients.opened)
         facts = attack_facts(crafter, sets, self.index(self.setup.arms[0]), perplexity)
         self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
         return sets
@@ -86,6 +87,9 @@ class Session:
             prompt=self.setup.experiment.file.prompt,
             sampling=setting.victim.sampling,
             seed=self.setup.experiment.file.seed,
+            k=setting.arm.k,
+            victim=setting.victim.generator,
+            models=self.clients.opened,
         )
 
     def calibrated(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, ConfigError
+from ragassay.generation.branches import open_branches
 from ragassay.generation.hf import (
     ChatCodec,
     EmbeddedSmolLM2,
@@ -30,9 +32,10 @@ from ragassay.generation.hf import (
     _encodable,
     _one_line,
 )
-from ragassay.generation.loading import load_open
+from ragassay.generation.opened import load_opened
+from ragassay.generation.target_loss import target_loss, target_span
 from ragassay.plugins.accelerator import AcceleratorClock
-from ragassay.plugins.access import Ids, usable_tokens
+from ragassay.plugins.access import Branches, Ids, usable_tokens
 from ragassay.types import Message
 
 _WINDOW = 1024  # tokens; the next window starts half a window later
@@ -64,6 +67,22 @@ class LanguageModelAccess:
     def identity(self) -> str:
         """The generator's identity."""
         return self._generator.identity
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return self._codec.stop
+
+    @property
+    def device(self) -> Any:
+        """Where inputs must lie."""
+        return self._layer.weight.device
+
+    def forward(self, sequences: int, **inputs: Any) -> Any:
+        """Run the model on inputs of some sequences, and count them."""
+        with self._lock:
+            self._forwards += sequences
+            return self._run(**inputs)
 
     @property
     def vocabulary(self) -> int:
@@ -138,6 +157,18 @@ class LanguageModelAccess:
             logits[i] = found[0].float().cpu().numpy()
         return logits
 
+    @contextmanager
+    def branches(self, prefixes: Sequence[Ids]) -> Iterator[Branches]:
+        """Grow sequences by the same tokens; the model is held until the context is left.
+
+        Raises
+        ------
+        ValueError
+            There is no prefix, or one is empty.
+        """
+        with self._lock:
+            yield open_branches(self, prefixes)
+
     def logprob(self, prefix_ids: Ids, continuation_ids: Ids) -> NDArray[np.float32]:
         """Natural-log probability of each continuation token, given all before it."""
         return self.logprobs([(prefix_ids, continuation_ids)])[0]
@@ -186,7 +217,7 @@ class LanguageModelAccess:
         """
         import torch
 
-        start, stop = _target(ids, target_slice)
+        start, stop = target_span(ids, target_slice)
         if any(not 0 <= position < len(ids) for position in positions):
             raise ValueError(f"need positions from 0 to {len(ids) - 1}, got {list(positions)}")
         device = self._layer.weight.device
@@ -194,7 +225,9 @@ class LanguageModelAccess:
         with self._lock, torch.enable_grad(), self._clock.running(device):
             inputs = self._layer(tokens).detach().requires_grad_(True)
             output = self._run(inputs_embeds=inputs)
-            loss = _loss(output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights)
+            loss = target_loss(
+                output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights
+            )
             (slopes,) = torch.autograd.grad(loss, inputs)
         with torch.inference_mode():
             found = slopes[0, list(positions)].to(self._layer.weight.dtype) @ self._table().T
@@ -223,11 +256,11 @@ class LanguageModelAccess:
         results = np.zeros(len(sequences), dtype=np.float32)
         if not sequences:
             return results
-        start, stop = _target(sequences[0], target_slice)
+        start, stop = target_span(sequences[0], target_slice)
         rows = [(tuple(ids)[: stop - 1], stop - start) for ids in sequences]
         for i, logits in self._last_logits(rows):
             wanted = torch.tensor(sequences[i][start:stop], device=logits.device)
-            results[i] = float(_loss(logits, wanted, weights))
+            results[i] = float(target_loss(logits, wanted, weights))
         return results
 
     def generate(self, messages: Sequence[Message], max_tokens: int) -> str:
@@ -272,8 +305,8 @@ class LanguageModelAccess:
         for i, text in enumerate(texts):
             ids = self.tokenize(text)
             total, done = 0.0, 1
-            for begin in range(0, max(len(ids) - 1, 0), self._window // 2):
-                end = min(begin + self._window, len(ids))
+            for begin in range(0, max(len(ids) - 1, 0), self.window // 2):
+                end = min(begin + self.window, len(ids))
                 part = ids[begin:end]
                 ((_, logits),) = self._last_logits([(part[:-1], end - done)])
                 wanted = torch.tensor(part[done - begin :], device=logits.device)
@@ -292,7 +325,7 @@ class LanguageModelAccess:
     @cached_property
     def _loaded(self) -> tuple[Any, ChatCodec, Any]:
         with self._lock:
-            return load_open(self._generator)
+            return load_opened(self._generator)
 
     @property
     def _model(self) -> Any:
@@ -318,7 +351,8 @@ class LanguageModelAccess:
         return self._layer(torch.arange(weight.shape[0], device=weight.device))
 
     @cached_property
-    def _window(self) -> int:
+    def window(self) -> int:
+        """Most tokens that are read at once: 1,024, or what the model takes."""
         config = self._model.config.get_text_config()
         return min(_WINDOW, int(getattr(config, "max_position_embeddings", None) or _WINDOW))
 
@@ -328,14 +362,15 @@ class LanguageModelAccess:
 
     def _run(self, **inputs: Any) -> Any:
         accepted = self._accepted
-        if "logits_to_keep" not in accepted:
-            inputs.pop("logits_to_keep", None)
+        for optional in ("logits_to_keep", "position_ids"):
+            if optional not in accepted:
+                inputs.pop(optional, None)
         cache = inputs.pop("cache", None)
         inputs["use_cache"] = cache is not None
         if cache is not None:  # newer versions of transformers have the shorter word
             inputs["cache" if "cache" in accepted else "past_key_values"] = cache
         try:
-            with self._clock.running(self._layer.weight.device):
+            with self._clock.running(self.device):
                 return self._model(**inputs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise BackendError(_one_line("the opened language model failed", error)) from error
@@ -385,28 +420,6 @@ class LanguageModelAccess:
             logits_to_keep=keep,
         )
         return output.logits[:, -keep:]
-
-
-def _target(ids: Sequence[int], target: slice) -> tuple[int, int]:
-    start, stop, step = target.indices(len(ids))
-    asked = len(ids) if target.stop is None else target.stop
-    if step != 1 or not 1 <= start < stop or asked > len(ids):
-        raise ValueError(f"need a target within tokens 1 to {len(ids) - 1}, got {target}")
-    return start, stop
-
-
-def _loss(logits: Any, wanted: Any, weights: Sequence[float] | None) -> Any:
-    import torch
-
-    losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-    if weights is None:
-        return losses.mean()
-    if len(weights) != len(losses) or min(weights) < 0 or sum(weights) <= 0:
-        raise ValueError(
-            f"need {len(losses)} weights, none negative and one positive, got {list(weights)}"
-        )
-    shares = torch.tensor(weights, dtype=losses.dtype, device=losses.device)
-    return (losses * shares).sum() / shares.sum()
 
 
 def _shared(rows: Sequence[tuple[Ids, int]]) -> int:

@@ -1,4 +1,4 @@
-"""Loading a transformers language model whose gradients can be taken."""
+"""Loads a language model to be opened, by the plug-in that answers with it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ from ragassay.generation.hf import (
 )
 
 
-def load_open(generator: EmbeddedSmolLM2 | HuggingFaceLM) -> tuple[Any, ChatCodec, Any]:
-    """Load model, codec of its chats, and tokenizer, apart from those that answer.
+def load_opened(generator: EmbeddedSmolLM2 | HuggingFaceLM) -> tuple[Any, ChatCodec, Any]:
+    """Load a model with its weights as they are: what answers keeps them in another order.
+
+    Returns
+    -------
+    tuple
+        The model, the codec of its prompts, and its tokenizer.
 
     Raises
     ------
     BackendUnavailable
-        A package or the weights are not there, or the model has no chat template.
+        A package, the weights or the chat template is missing.
     """
     _need("torch", "transformers")
     if isinstance(generator, EmbeddedSmolLM2):
