@@ -7,7 +7,7 @@ from typing import Any
 
 
 def target_span(ids: Sequence[int], target: slice) -> tuple[int, int]:
-    """First position of a target, and the one behind its last; ValueError where it is not within the ids."""
+    """First position of a target and the one behind it; ValueError where the ids lack it."""
     start, stop, step = target.indices(len(ids))
     asked = len(ids) if target.stop is None else target.stop
     if step != 1 or not 1 <= start < stop or asked > len(ids):
