@@ -14,8 +14,8 @@ from ragassay.attacks.jamming_search import JammingSearch
 from ragassay.attacks.poison_file import PoisonFile
 from ragassay.attacks.poisonedrag import PoisonedRAG
 from ragassay.data.poison_file import PoisonLine, append_poison
-from ragassay.experiments.aligned import analyze
 from ragassay.experiments.outcomes import outcome_of
+from ragassay.experiments.protocols import analyze
 from ragassay.experiments.tax import FACTS, context_f1
 from ragassay.report import grids
 from ragassay.report.finding import best, finding
