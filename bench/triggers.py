@@ -118,11 +118,24 @@ def craft(options: argparse.Namespace, folder: Path) -> dict[str, dict[str, list
             f"{name}: {count} passages, {spent / count:.0f} encoder passes and "
             f"{seconds / count:.1f} s each; {ATTACKS[name][1]}"
         )
-        losses = [note["retokenization_losses"] for note in details if "evaluations" in note]
-        if losses:
-            tried = sum(losses) + sum(n["evaluations"] for n in details if "evaluations" in n)
-            print(f"  {sum(losses) / tried:.0%} of the candidates did not survive tokenization")
+        tell_search([note for note in details if "evaluations" in note])
     return found
+
+
+def tell_search(details: Sequence[Mapping[str, Any]]) -> None:
+    """From the records of a gradient search: how far it came, and whether it was at its end."""
+    if not details:
+        return
+    losses = sum(note["retokenization_losses"] for note in details)
+    tried = losses + sum(note["evaluations"] for note in details)
+    start, end = (np.mean([note[key] for note in details]) for key in ("start_score", "score"))
+    rising = sum(note["trace"][-1:] != [] and note["trace"][-1][0] == note["iterations"]
+                 for note in details)  # fmt: skip
+    print(
+        f"  similarity {start:.3f} at the start, {end:.3f} at the end; the last iteration still "
+        f"improved {rising} of {len(details)}; {losses / tried:.0%} of the candidates did not "
+        "survive tokenization"
+    )
 
 
 def measure(
