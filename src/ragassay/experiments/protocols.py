@@ -49,6 +49,7 @@ PROTOCOLS = {
     each.name: each
     for each in (
         Protocol(name="aligned", version=1, player="aligned_play", analyst="aligned"),
+        Protocol(name="dose", version=1, player="dose_play", analyst="dose_analysis"),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

@@ -14,9 +14,11 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.dose_parts import answerable, tampering_facts
 from ragassay.experiments.protocols import protocol
 from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
+from ragassay.tampering.edits import Rule
 from ragassay.types import Dataset, Query, Sampling
 
 
@@ -90,7 +92,7 @@ class Setup:
 
     ``held_out`` are questions without a target that only measure clean utility. ``paraphrases``
     are those that attacks may see, by query id; ``parents`` maps an evaluated paraphrase to the
-    question whose poison it is asked against.
+    question whose poison it is asked against. ``rules`` tamper with passages (dose protocol).
     """
 
     experiment: Experiment
@@ -106,6 +108,7 @@ class Setup:
     template: prompts.Template
     paraphrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Named, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -159,6 +162,8 @@ class Setup:
             paraphrases["content"] = self._paraphrases_identity()
             del paraphrases["path"]
             file["paraphrases"] = paraphrases
+        if file["dose"] is None:
+            del file["dose"]  # as it was before there was one
         return {
             "v": 1,
             "protocol": self.protocol,
@@ -186,6 +191,7 @@ class Setup:
             "defenses": {part.title: part.identity for part in self.defenses},
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
+            **tampering_facts(self),
         }
 
     def _paraphrases_identity(self) -> str:
@@ -288,6 +294,8 @@ def set_up(experiment: Experiment) -> Setup:
         for query in dataset.queries
         if query.id in dataset.targets and dataset.targets[query.id].wanted
     )
+    if file.dose is not None:
+        evaluated = answerable(file, dataset)
     if not evaluated:
         raise ConfigError(
             f"no question of the data set {dataset.name!r} has an attacker's target; "
@@ -305,6 +313,9 @@ def set_up(experiment: Experiment) -> Setup:
         defenses=tuple(built["defenses"]),
         scorers=tuple(built["scorers"]),
         template=template,
+        rules=tuple(
+            _named("tamper", part, base, Rule) for part in (file.dose.rules if file.dose else ())
+        ),
     )
 
 
