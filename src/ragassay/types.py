@@ -311,6 +311,9 @@ class EditsRecord:
     """
 
     trial_key: str
+    query_id: str
+    setting: str
+    defense: str
     arm: str
     instruction: str
     order: int
