@@ -53,7 +53,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
     settings = resolved["experiment"]
     chosen = choose_scorers(resolved, store.scores(), scorers, store.path)
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
-    records = DoseRecords.read(store, [resolved["headline"], *chosen])
+    records = DoseRecords.read(store, [resolved["headline"], *chosen], _rules(resolved))
     draws = Draws(
         seed=settings["seed"],
         draws=settings["statistics"]["draws"],
@@ -85,7 +85,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         "scorers": chosen,
         "settings": list(resolved["settings"]),
         "defenses": [name for name in resolved["defenses"] if name != UNDEFENDED],
-        "rules": list(resolved["rules"]),
+        "rules": list(records.rules),
         "dataset": resolved["dataset"],
         "k": sorted({about["k"] for about in resolved["settings"].values()}),
         "confidence": draws.confidence,
@@ -110,12 +110,21 @@ def _delivery(records: DoseRecords, draws: Draws, resolved: Any) -> list[Figure]
     return [
         {"setting": setting, "rule": rule, **row}
         for setting in resolved["settings"]
-        for rule in resolved["rules"]
+        for rule in records.rules
         for answers in [
             [a for a in records.arm((setting, UNDEFENDED), "tampered") if a.edits.rule == rule]
         ]
         for row in deliveries(delivered(answers), draws.of("delivery", setting, rule))
     ]
+
+
+def _rules(resolved: Any) -> list[str]:
+    """Titles of the rules in the order of the experiment file."""
+    named = [
+        rule["label"] or rule["plugin"].rpartition(":")[2]
+        for rule in resolved["experiment"]["dose"]["rules"]
+    ]
+    return [rule for rule in named if rule in resolved["rules"]]
 
 
 def _errors(store: RunFolder) -> list[Figure]:
@@ -127,7 +136,13 @@ def _errors(store: RunFolder) -> list[Figure]:
 class _Analyst:
     """Makes the figures of one system (setting and defense) under one scorer."""
 
-    def __init__(self, records: DoseRecords, draws: Draws, scorer: str, system: System) -> None:
+    def __init__(
+        self,
+        records: DoseRecords,
+        draws: Draws,
+        scorer: str,
+        system: System,
+    ) -> None:
         self.records, self.draws, self.scorer, self.system = records, draws, scorer, system
         self.rows: Rows = records.rows(system, scorer)
         self.rules = [answer.edits.rule for answer in self.rows.answers]
@@ -146,7 +161,7 @@ class _Analyst:
         """By rule and over all rules: outcomes by applied dose, and the model."""
         found = []
         zero = self._zero_runs()
-        for rule in (ALL_RULES, *dict.fromkeys(self.rules)):
+        for rule in (ALL_RULES, *self.records.rules):
             mask = self.rows.mask(rule in (ALL_RULES, one) for one in self.rules)
             runs = self.rows.runs.where(mask)
             how = self._how("response", rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -63,16 +63,15 @@ class DoseRecords:
     answers: Mapping[System, Mapping[Spot, Answer]]
     scores: Mapping[tuple[str, str], ScoreRecord]
     queries: Mapping[str, tuple[Query, Target]]
+    rules: Sequence[str] = ()
     adoption_by: str = ""
-    edits: tuple[EditsRecord, ...] = field(default=())
 
     @classmethod
-    def read(cls, store: RunFolder, scorers: Sequence[str]) -> DoseRecords:
+    def read(cls, store: RunFolder, scorers: Sequence[str], rules: Sequence[str]) -> DoseRecords:
         """Join plan, trials and labels of a folder; ``scorers`` in order of preference."""
         trials, scores, queries = store.trials(), store.scores(), store.queries()
-        edits = tuple(store.edits().values())
         answers: dict[System, dict[Spot, Answer]] = {}
-        for record in edits:
+        for record in store.edits().values():
             trial = trials.get(record.trial_key)
             status = "missing" if trial is None else trial.status
             answer = Answer(
@@ -84,7 +83,7 @@ class DoseRecords:
             answers.setdefault((record.setting, record.defense), {})[answer.spot] = answer
         reads = {title for key, title in scores if key.endswith(f"#{EDITS}")}
         by = next((title for title in scorers if title in reads), min(reads, default=""))
-        return cls(answers, scores, queries, by, edits)
+        return cls(answers, scores, queries, rules, by)
 
     def label(self, answer: Answer | None, scorer: str, name: str) -> bool | None:
         """A label of an answer; None where it is not known."""
@@ -109,9 +108,14 @@ class DoseRecords:
         return self.answers.get(system, {}).get((answer.edits.query_id, arm, "", draw, 0))
 
     def arm(self, system: System, arm: str) -> list[Answer]:
-        """The answers of an arm, in a fixed order."""
+        """The answers of an arm by question, then rules in the order of the experiment."""
         found = self.answers.get(system, {})
-        return [found[spot] for spot in sorted(found) if spot[1] == arm]
+        rank = {rule: place for place, rule in enumerate(self.rules)}
+        spots = sorted(
+            (spot for spot in found if spot[1] == arm),
+            key=lambda spot: (spot[0], rank.get(spot[2], len(rank)), *spot[2:]),
+        )
+        return [found[spot] for spot in spots]
 
     def rows(self, system: System, scorer: str) -> Rows:
         """The tampered answers of a system beside their clean ones."""
