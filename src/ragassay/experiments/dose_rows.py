@@ -108,12 +108,12 @@ class DoseRecords:
         return self.answers.get(system, {}).get((answer.edits.query_id, arm, "", draw, 0))
 
     def arm(self, system: System, arm: str) -> list[Answer]:
-        """The answers of an arm by question, then rules in the order of the experiment."""
+        """The answers of an arm: rules in the order of the experiment, then by question."""
         found = self.answers.get(system, {})
         rank = {rule: place for place, rule in enumerate(self.rules)}
         spots = sorted(
             (spot for spot in found if spot[1] == arm),
-            key=lambda spot: (spot[0], rank.get(spot[2], len(rank)), *spot[2:]),
+            key=lambda spot: (rank.get(spot[2], len(rank)), spot[2], spot[0], *spot[3:]),
         )
         return [found[spot] for spot in spots]
 

@@ -13,6 +13,7 @@ from ragassay.report.sheet import (
     FOOT,
     INK,
     MUTED,
+    PAPER,
     SERIES,
     TARGET,
     Sheet,
@@ -166,7 +167,7 @@ def stacked_chart(title: str, stacks: Sequence[Stack], axis: str) -> str:
                 if width > 0.07:
                     axes.annotate(
                         str(number), (at + width / 2, row + 0.14), ha="center", va="center",
-                        color="#ffffff", fontsize=FONT - 2, zorder=4,
+                        color=PAPER, fontsize=FONT - 2, zorder=4,
                     )  # fmt: skip
                 at += width
             sheet.right(axes, row + 0.14, f"of {stack.total}", x=1.02, color=INK)

@@ -30,12 +30,13 @@ DEFINITIONS = (
     ("Dose 0 (control)", "a rule was asked and found nothing to edit; such passages are selected, "
      "so it controls for adoption and does not replace the clean arm"),
     ("Zero dose", "a second generation of the clean prompt, byte for byte the same"),
-    ("ED50", "the applied dose at which half of the clean-correct answers fall; never extrapolated; "
-     "three dots are an end beyond the doses observed"),
+    ("ED50", "the applied dose at which half of the clean-correct answers fall; never "
+     "extrapolated; three dots are an end beyond the doses observed"),
     ("Known", "the victim answers correctly without any passage"),
-    ("P, J, N, H, Gamma", "prevented and introduced by a defense, N = P - J under tampering, H the "
-     "change on clean contexts, Gamma = N + H; in points of the runs"),
-    ("Intervals", "resample distinct question texts; those of agreement and exactness are Wilson's"),
+    ("P, J, N, H, Gamma", "prevented and introduced by a defense, N = P - J under tampering, H "
+     "the change on clean contexts, Gamma = N + H; in points of the runs"),
+    ("Intervals", "resample distinct question texts; those of agreement and exactness are "
+     "Wilson's"),
 )  # fmt: skip
 
 
@@ -102,7 +103,7 @@ def detail(summary: Summary) -> str:
     if pooled is None or not pooled["tampered"]["n"]:
         return ""
     told = pooled["tampered"]
-    parts = [f"At any applied dose: fooled {share(told['fooled'], interval=True)}"]
+    parts = [f"At applied dose 1 and more: fooled {share(told['fooled'], interval=True)}"]
     if told["adopted"] is not None:
         parts.append(f"adopted {share(told['adopted'], interval=True)}")
     parts.append(f"abstained {share(told['abstained'], interval=True)}")
@@ -219,7 +220,7 @@ def _response_claim(rows: Sequence[Row]) -> str:
         for row in rows
         if row["rule"] and row["tampered"]["fooled"]["n"]
     ]
-    return f"Fooled at any applied dose: {listed(told)}." if told else ""
+    return f"Fooled at applied dose 1 and more: {listed(told)}." if told else ""
 
 
 def _outcomes(summary: Summary, setting: str) -> list[Part]:

@@ -29,6 +29,7 @@ ARMS = {
     "tampered": "tampered",
 }
 NONE_READ = "not read"
+OUTCOMES = ("correct", "abstained", "wrong")
 
 
 def rule_name(rule: str) -> str:
@@ -189,7 +190,7 @@ def contrasts(rows: Sequence[Row]) -> Grid | None:
 def arms(rows: Sequence[Row]) -> Grid | None:
     """The control arms by themselves."""
     lines = [
-        (ARMS[row["arm"]], str(row["n"]), *(rate(row[o]) for o in ("correct", "abstained", "wrong")))
+        (ARMS[row["arm"]], str(row["n"]), *(rate(row[each]) for each in OUTCOMES))
         for row in rows
     ]  # fmt: skip
     return grid("Control arms", ("Arm", "Answers", "Correct", "Abstained", "Wrong"), lines)
