@@ -336,7 +336,8 @@ def _answers(folder: RunFolder) -> list[Answered]:
     for key, body in bodies.items():
         try:
             place = queries.get(body["spec"]["query_id"])
-            if body["status"] == "done" and place is not None:
+            told = body["status"] == "done" and body["answer"] is not None
+            if told and place is not None:
                 answers.append(_answered(key, body, place))
         except (KeyError, TypeError) as error:
             raise StoreError(
