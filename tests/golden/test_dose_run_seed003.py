@@ -7,7 +7,6 @@ folder as it reads any other.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,9 +189,7 @@ def test_table_one_delivery_at_three_requested(summary: dict[str, Any]) -> None:
 
 
 def test_table_four_adoption_by_rule_at_dose_three(summary: dict[str, Any]) -> None:
-    found = {
-        rule: row(summary["response"], rule=rule)["points"][-1]["adopted"] for rule in RULES
-    }
+    found = {rule: row(summary["response"], rule=rule)["points"][-1]["adopted"] for rule in RULES}
     assert {rule: (a["count"], a["n"]) for rule, a in found.items()} == {
         "entity": (6, 42), "number": (9, 9), "negation": (1, 54),
     }  # fmt: skip
@@ -205,8 +202,10 @@ def test_control_arms_and_decoding_noise(summary: dict[str, Any]) -> None:
         "irrelevant": (18, 147),
     }  # fmt: skip
     [noise] = summary["noise"]
-    assert [(noise[a]["count"], noise[a]["n"]) for a in
-            ("agree", "agree_clean_first", "agree_zero_first")] == [(130, 147), (70, 78), (60, 69)]
+    assert [
+        (noise[a]["count"], noise[a]["n"])
+        for a in ("agree", "agree_clean_first", "agree_zero_first")
+    ] == [(130, 147), (70, 78), (60, 69)]
     assert (noise["symmetry"]["lost"], noise["symmetry"]["gained"]) == (1, 0)
     assert noise["symmetry"]["p_value"] == 1.0
     assert (noise["fooled"]["count"], noise["fooled"]["n"]) == (1, 115)

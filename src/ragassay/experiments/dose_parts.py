@@ -1,4 +1,4 @@
-"""The dose protocol's questions, and the prompts of its arms."""
+"""The prompts of the dose protocol's arms, and what a resolved dose experiment adds."""
 
 from __future__ import annotations
 
@@ -6,44 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ragassay import prompts
-from ragassay.canon import rng_for
 from ragassay.config import ExperimentFile
 from ragassay.errors import ConfigError
-from ragassay.matching import has_content
-from ragassay.types import Dataset, Query
 
 if TYPE_CHECKING:
     from ragassay.experiments.setup import Setup
-
-
-def answerable(file: ExperimentFile, dataset: Dataset) -> tuple[Query, ...]:
-    """Draw the questions of a dose run: those with an accepted answer, in the data set's order.
-
-    Raises
-    ------
-    ConfigError
-        There is no such question, or ``contexts = "gold"`` meets one without a supporting
-        passage and no other is left.
-    """
-    part = file.dose
-    if part is None:
-        raise ConfigError("the experiment has no [dose]")
-    known = [
-        query
-        for query in dataset.queries
-        if any(has_content(form) for form in dataset.targets[query.id].references)
-        and (part.contexts == "retrieved" or dataset.targets[query.id].gold_ids)
-    ]
-    if not known:
-        lacking = "an accepted answer"
-        if part.contexts == "gold":
-            lacking += " and a supporting passage (dose.contexts = 'gold')"
-        raise ConfigError(f"no question of the data set {dataset.name!r} has {lacking}")
-    if not part.queries:
-        return tuple(known)
-    rng = rng_for(file.seed, "dose questions", dataset.fingerprint)
-    chosen = sorted(rng.permutation(len(known))[: part.queries].tolist())
-    return tuple(known[i] for i in chosen)
 
 
 def closed_book(file: ExperimentFile, base: Path) -> prompts.Template:
