@@ -9,6 +9,7 @@
     poison.jsonl      the poison sets, with provenance and cost: the ledger of origin
     passages.jsonl    corpus passages that stood in some context
     trials.jsonl      one record per trial, raw
+    edits.jsonl       dose protocol: the arm of each trial, and the edits of its passages
     scores.jsonl      one record per trial and scorer
     summary.json      the analysis: equal inputs give equal bytes
     report.html/.md   what people read
@@ -37,21 +38,24 @@ from ragassay.errors import StoreError
 from ragassay.types import (
     ContextEntry,
     Cost,
+    EditsRecord,
     Evidence,
     Knowledge,
     Passage,
+    PassageEdits,
     PoisonSet,
     Query,
     Sampling,
     ScoreRecord,
     Target,
+    TextEdit,
     ToolUsage,
     TrialRecord,
     TrialSpec,
 )
 
 VERSION = 1
-STREAMS = ("queries", "poison", "passages", "trials", "scores")
+STREAMS = ("queries", "poison", "passages", "trials", "edits", "scores")
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -149,6 +153,10 @@ class RunFolder:
         """Corpus passages that stood in some context, by id."""
         return dict(self._records("passages", lambda body: _make(Passage, body)))
 
+    def edits(self) -> dict[str, EditsRecord]:
+        """Arms and edits by trial key; empty where the protocol has none."""
+        return dict(self._records("edits", edits_from))
+
     def queries(self) -> dict[str, tuple[Query, Target]]:
         """Questions and targets by query id, in the order of the run."""
         return dict(
@@ -239,6 +247,18 @@ def poison_from(body: Mapping[str, Any]) -> PoisonSet:
         passages=tuple(_make(Passage, item) for item in body["passages"]),
         knowledge=_make(Knowledge, body["knowledge"]),
         cost=_make(Cost, body["cost"]),
+    )
+
+
+def edits_from(body: Mapping[str, Any]) -> EditsRecord:
+    """Rebuild a record of edits from its JSON body."""
+    passages = [_make(PassageEdits, item) for item in body["passages"]]
+    return replace(
+        _make(EditsRecord, body),
+        passages=tuple(
+            replace(each, edits=tuple(_make(TextEdit, edit) for edit in each.edits))  # type: ignore[arg-type]
+            for each in passages
+        ),
     )
 
 

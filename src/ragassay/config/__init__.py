@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.dose import DosePart, with_dose_defaults
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -34,6 +35,7 @@ from ragassay.config.parts import (
     ScoringPart,
     StatisticsPart,
     Strict,
+    TaxPart,
     UtilityPart,
     as_parts,
     one_or_several,
@@ -45,6 +47,7 @@ __all__ = [
     "MAX_K",
     "AttackPart",
     "CalibrationPart",
+    "DosePart",
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
@@ -56,6 +59,7 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
+    "TaxPart",
     "UtilityPart",
     "apply_override",
     "parse",
@@ -67,7 +71,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned"] = "aligned"
+    protocol: Literal["aligned", "dose"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -84,17 +88,24 @@ class ExperimentFile(Strict):
     prompt: PromptPart = PromptPart()
     attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
     paraphrases: ParaphrasesPart | None = None
+    dose: DosePart | None = None
     defense: Parts = ()
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    tax: TaxPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_protocol(cls, tree: Any) -> Any:
+        return with_dose_defaults(tree)
+
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:
-        if not self.attack:
+        if not self.attack and self.protocol != "dose":
             raise ValueError("at least one [[attack]] is needed")
         if not self.budgets or len(set(self.budgets)) != len(self.budgets):
             raise ValueError(f"budgets must be distinct and not empty, got {list(self.budgets)}")

@@ -61,6 +61,10 @@ PROTOCOLS = {
             name="aligned", version=1, player="aligned_play", analyst="aligned",
             planner="aligned_plan",
         ),
+        Protocol(
+            name="dose", version=1, player="dose_play", analyst="dose_analysis",
+            planner="dose_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

@@ -29,6 +29,7 @@ from ragassay.canon import digest
 from ragassay.data.corpus_file import SortedCorpus, ids_of
 from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Encoder
+from ragassay.plugins.access import OpenEncoder, WhiteBoxEncoder
 from ragassay.retrieval.corpus_matrix import Contents, Storage, Stored, contents_of
 from ragassay.retrieval.faiss_scan import searcher
 from ragassay.retrieval.fixed import Similarity, all_scores, fixed_point
@@ -127,6 +128,25 @@ class DenseRetriever:
             *([self.storage] if self.storage != "float32" else []),
         ]
         return f"dense:{digest(parts)[:16]}"
+
+    def white_box(self) -> WhiteBoxEncoder:
+        """Open the encoder for attacks that use gradients; its weights are loaded once.
+
+        Raises
+        ------
+        ConfigError
+            The encoder does not give gradients.
+        """
+        if not isinstance(self._encoder, OpenEncoder):
+            raise ConfigError(
+                f"encoder {self.encoder!r} gives no gradients, and a white-box attack needs them; "
+                "use 'minilm' or 'sentence_transformers'"
+            )
+        return self._encoder.white_box(
+            similarity=self.similarity,
+            query_tokens=self.max_tokens_query,
+            passage_tokens=self.max_tokens_poison,
+        )
 
     def index(
         self,
