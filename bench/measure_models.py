@@ -58,36 +58,42 @@ def measure_tokens(*, quick: bool) -> Iterator[Row]:
     import ragassay
     from ragassay.generation.hf import EmbeddedSmolLM2
 
-    queries = 2 if quick else 24
+    queries = 1 if quick else 24
     asked: list[Any] = []
     answered = [0]
+    clock: list[float] = []
     ratios, speeds = [], []
     iterate = EmbeddedSmolLM2.generate_iter
 
     def recorded(self: EmbeddedSmolLM2, requests: Any) -> Iterator[Any]:
         asked.extend(requests)
+        self._engine.get(self._load)  # loading the model is no part of the rate
+        clock.append(time.perf_counter())
         for place, answer in iterate(self, requests):
             answered[0] += answer.output_tokens
             yield place, answer
+        clock.append(time.perf_counter())
 
     EmbeddedSmolLM2.generate_iter = recorded  # type: ignore[method-assign]
     before = os.environ.get("RAGASSAY_CACHE")
     try:
         for _ in range(1 if quick else 3):
             asked.clear()
+            clock.clear()
             answered[0] = 0
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
                 os.environ["RAGASSAY_CACHE"] = str(folder / "cache")
                 overhead.write_data(folder / "data", queries)
                 text = overhead.experiment(queries).split("[[defense]]")[0]
-                text = text.replace('plugin = "scripted"\nscript = "extract"', 'plugin = "smollm2"')
+                own = f'plugin = "smollm2"\ndtype = "float32"\nmax_tokens = {4 if quick else 64}'
+                text = text.replace('plugin = "scripted"\nscript = "extract"', own)
                 (folder / "real.toml").write_text(text, encoding="utf-8")
                 experiment = ragassay.load_experiment(folder / "real.toml")
-                engine = EmbeddedSmolLM2()._engine.get(EmbeddedSmolLM2()._load)
-                start = time.perf_counter()
                 ragassay.run(experiment, out=folder / "run")
-                whole = time.perf_counter() - start
+                whole = clock[-1] - clock[0]
+            model = EmbeddedSmolLM2(dtype="float32")
+            engine = model._engine.get(model._load)
             start = time.perf_counter()
             tokens = sum(answer.output_tokens for answer in engine.generate(list(asked)))
             bare = time.perf_counter() - start
@@ -105,5 +111,5 @@ def measure_tokens(*, quick: bool) -> Iterator[Row]:
     yield replace(
         TOKENS, value=float(np.median(ratios)),
         figures={"requests": len(asked), "output_tokens": answered[0], "rounds": speeds},
-        note="the whole run counts: reading, loading the model, retrieval, labels, report",
+        note="of the run, the time from the first request to the last answer counts",
     )  # fmt: skip
