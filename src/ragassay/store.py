@@ -10,6 +10,8 @@
     passages.jsonl    corpus passages that stood in some context
     trials.jsonl      one record per trial, raw
     scores.jsonl      one record per trial and scorer
+    rungs.jsonl       edited poison of a control ladder, with what was edited
+    learned.jsonl     what learned scorers say of the candidates of a control ladder
     summary.json      the analysis: equal inputs give equal bytes
     report.html/.md   what people read
 
@@ -51,7 +53,7 @@ from ragassay.types import (
 )
 
 VERSION = 1
-STREAMS = ("queries", "poison", "passages", "trials", "scores")
+STREAMS = ("queries", "poison", "passages", "trials", "scores", "rungs", "learned")
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.ladder import LadderPart
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -48,6 +49,7 @@ __all__ = [
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
+    "LadderPart",
     "LanguageModelPart",
     "ParaphrasesPart",
     "Part",
@@ -67,7 +69,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned"] = "aligned"
+    protocol: Literal["aligned", "ladder"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -88,9 +90,29 @@ class ExperimentFile(Strict):
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    ladder: LadderPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_ladder_has_its_table(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and tree.get("protocol") == "ladder" and "ladder" not in tree:
+            return {**tree, "ladder": {}}
+        return tree
+
+    @model_validator(mode="after")
+    def _tables_belong_to_the_protocol(self) -> ExperimentFile:
+        if self.ladder is not None and self.protocol != "ladder":
+            raise ValueError(
+                f"[ladder] belongs to protocol = 'ladder', and the protocol is {self.protocol!r}"
+            )
+        if self.protocol == "ladder":
+            for name in ("evidence", "utility", "paraphrases"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"[{name}] is not part of protocol = 'ladder'")
+        return self
 
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:

@@ -61,6 +61,10 @@ PROTOCOLS = {
             name="aligned", version=1, player="aligned_play", analyst="aligned",
             planner="aligned_plan",
         ),
+        Protocol(
+            name="ladder", version=1, player="ladder_play", analyst="ladder_analysis",
+            planner="ladder_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

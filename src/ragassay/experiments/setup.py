@@ -157,6 +157,8 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if file["ladder"] is None:  # of one protocol, absent in all others
+            del file["ladder"]
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -303,6 +305,8 @@ def set_up(experiment: Experiment) -> Setup:
             f"no question of the data set {dataset.name!r} has an attacker's target; "
             "name a file of targets ([dataset] targets = ...)"
         )
+    if file.ladder is not None and file.ladder.evaluation:
+        evaluated = evaluated[: file.ladder.evaluation]
     return Setup(
         experiment=experiment,
         dataset=dataset,
@@ -439,8 +443,5 @@ def _named(
 
 
 def _members(protocol: type) -> list[str]:
-    return sorted(
-        name
-        for name in {*vars(protocol), *getattr(protocol, "__annotations__", {})}
-        if not name.startswith("_")
-    )
+    names = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+    return sorted(name for name in names if not name.startswith("_"))
