@@ -37,6 +37,7 @@ from ragassay.store import RunFolder
 from ragassay.types import Query, TrialRecord
 
 LEARNED = "learned scorer"
+REFERENCES = ("length_only", "containment_only")  # floors that read one feature
 LENGTHS = "clean_lengths.json"
 Place = tuple[str, str, str, str]  # setting, attack, variant, defense
 
@@ -84,6 +85,10 @@ class _Analysis:
             "settings": list(self.members),
             "attacks": list(resolved["attacks"]),
             "defenses": [name for name in resolved["defenses"] if name != UNDEFENDED],
+            "references": [
+                part["label"] or part["plugin"] for part in self.settings["defense"]
+                if part["plugin"] in REFERENCES
+            ],
             "dataset": resolved["dataset"],
             "k": {label: about["k"] for label, about in resolved["settings"].items()},
             "confidence": self.settings["statistics"]["confidence"],

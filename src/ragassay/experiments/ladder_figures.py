@@ -85,7 +85,9 @@ class Figures:
                 "threshold": matched.threshold, "fnr": plain_share(matched.fnr),
                 "fpr": plain_share(matched.fpr), "unscored": matched.unscored,
             },
-            "auroc": {
+            "auroc": None
+            if not len(candidates.scores)
+            else {
                 "value": report.auroc.value, **bounds(report.auroc.interval),
                 "poison": report.auroc.n_positive, "clean": report.auroc.n_negative,
                 "unscored": report.auroc.unscored,

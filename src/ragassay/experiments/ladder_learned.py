@@ -150,16 +150,12 @@ def _rows(
     ]
 
 
-def _candidates(
-    session: Session, contexts: Contexts, attack: str, budget: int
-) -> list[Labeled]:
+def _candidates(session: Session, contexts: Contexts, attack: str, budget: int) -> list[Labeled]:
     """The contexts of an attack, with whether each passage is poison."""
-    found = []
+    found: list[Labeled] = []
     for query in session.setup.evaluated:
         injected = {
-            text
-            for texts in contexts.injected[attack, query.group].values()
-            for text in texts
+            text for texts in contexts.injected[attack, query.group].values() for text in texts
         }
         hits = contexts.poisoned[attack, budget, query.id]
         labels = [

@@ -131,7 +131,9 @@ def _climb(
             lengths=lengths, pool=pool, seed=setup.experiment.file.seed,
             filler=filler or part.fillers[0],  # type: ignore[arg-type]
         )  # fmt: skip
-        edited, records = _edited(setup, f"{arm.retriever.identity}:k{arm.k}", ladder, (rung, filler), sets, found)
+        edited, records = _edited(
+            setup, f"{arm.retriever.identity}:k{arm.k}", ladder, (rung, filler), sets, found
+        )
         _keep(session, records)
         contexts[rung, filler] = retrieve(setup, arm, index, edited, cells)
         monitor.progress(number + 1, len(part.variants))
@@ -187,9 +189,7 @@ def _keep(session: Session, records: Sequence[tuple[str, dict[str, Any]]]) -> No
 
 
 def _cut(poison: PoisonSet, budget: int) -> PoisonSet:
-    return replace(
-        poison, passages=poison.passages[:budget], details=poison.details[:budget]
-    )
+    return replace(poison, passages=poison.passages[:budget], details=poison.details[:budget])
 
 
 def _write_lengths(session: Session, lengths: CleanLengths) -> None:
@@ -217,5 +217,3 @@ def _jobs(
 def _marked(job: Job, part: LadderPart, variant: str) -> Job:
     spec = replace(job.spec, variant=variant)
     return replace(job, key=canon.digest(spec), spec=spec, screen=not part.end_to_end)
-
-

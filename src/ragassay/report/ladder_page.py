@@ -1,4 +1,4 @@
-"""The page of a control ladder: filters over rungs, profiles, costs, and the edits as differences."""
+"""The page of a control ladder: filters over rungs, profiles, costs, and what was edited."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def tables(summary: Mapping[str, Any]) -> list[Any]:
                                          "retrieved")):  # fmt: skip
             table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
         for row in rows:
-            auroc = row["auroc"]["value"]
+            auroc = None if row["auroc"] is None else row["auroc"]["value"]
             table.add_row(
                 Text(visible(row["defense"], limit=18)), Text(rung_name(row)),
                 percent(row["fnr"]["value"]), percent(row["fpr"]["value"]),
@@ -156,10 +156,8 @@ def _sections(summary: Mapping[str, Any]) -> Iterator[PageSection]:
             parts=(Part(grids=(ladder_tables.clean_grid(summary["clean"]),)),),
         )  # fmt: skip
     if summary["end_to_end"]:
-        cells = [
-            cell for cell in summary["end_to_end"]
-            if cell["scorer"] == summary["headline"] and cell["defense"] != "none"
-        ] or [cell for cell in summary["end_to_end"] if cell["scorer"] == summary["headline"]]  # fmt: skip
+        lead = [cell for cell in summary["end_to_end"] if cell["scorer"] == summary["headline"]]
+        cells = [cell for cell in lead if cell["defense"] != "none"] or lead
         yield PageSection(
             anchor="h-answers", short="Answers", title="What becomes of the answers",
             parts=(Part(
@@ -267,13 +265,24 @@ def _words(text: str) -> list[tuple[int, int]]:
 
 
 def _worst(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The row with the largest rise of the miss rate whose interval is above zero."""
+    """The row with the largest rise of the miss rate whose interval is above zero.
+
+    Filters that read one feature are references, and mimicry is other poison: both lead only
+    where nothing else rises.
+    """
     rising = [
         row for row in summary["rows"]
         if row["change"] and row["change"]["fnr"]["low"] is not None
         and row["change"]["fnr"]["low"] > 0
     ]  # fmt: skip
-    return max(rising, key=lambda row: row["change"]["fnr"]["value"], default=None)
+    floors = set(summary["references"])
+    return max(
+        rising,
+        key=lambda row: (
+            row["defense"] not in floors, row["rung"] != "mimicry", row["change"]["fnr"]["value"]
+        ),
+        default=None,
+    )  # fmt: skip
 
 
 def _edit(row: Mapping[str, Any]) -> str:
@@ -305,9 +314,7 @@ def _by_attack(
     return found
 
 
-def _grouped(
-    rows: Sequence[Mapping[str, Any]], name: str
-) -> dict[str, list[Mapping[str, Any]]]:
+def _grouped(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, list[Mapping[str, Any]]]:
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         found.setdefault(row[name], []).append(row)
@@ -316,5 +323,3 @@ def _grouped(
 
 def _place(setting: str, attack: str) -> str:
     return f"{visible(setting)}: {visible(attack)}" if setting else visible(attack)
-
-

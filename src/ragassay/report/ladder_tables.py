@@ -220,5 +220,3 @@ def _changes(change: Row | None) -> list[str]:
 def _profiled(each: Row, cue: str) -> str:
     found = each["profile"]
     return NOT_ESTIMABLE if found is None else share(found[cue], interval=True)
-
-
