@@ -34,7 +34,6 @@ draws = 200
 [calibration]
 source = "crossfit"
 [ladder]
-evaluation = 10
 fillers = ["clean", "pseudowords"]
 seeds = [11, 22]
 [[attack]]
@@ -105,7 +104,7 @@ def test_a_ladder_shows_what_each_edit_takes_away(ladder: World) -> None:
     variants = [each["variant"] for each in summary["rungs"]]
     assert variants == ["template", "prefix_removed", "length_matched/clean",
                         "length_matched/pseudowords", "both/clean", "mimicry/clean"]  # fmt: skip
-    assert summary["trials"] == {"planned": 10 * 7 * 4, "done": 10 * 7 * 4, "failed": 0,
+    assert summary["trials"] == {"planned": 15 * 7 * 4, "done": 15 * 7 * 4, "failed": 0,
                                  "missing": 0}  # fmt: skip
     trials = records(ladder, "run")
     assert all(record["answer"] is None for record in trials.values())  # nobody was asked
@@ -124,10 +123,10 @@ def test_a_ladder_shows_what_each_edit_takes_away(ladder: World) -> None:
     assert all(each["payload_intact"] == each["crafted"] - each["not_possible"]
                for each in profiles.values())  # fmt: skip
     # Two of four passages of a town give its mason: the third mimicry has no source.
-    assert profiles["mimicry/clean"]["not_possible"] == 10
+    assert profiles["mimicry/clean"]["not_possible"] == 15
 
     learned = rows(summary, "learned scorer")
-    assert learned["template"]["contexts"] == 2 * 4  # 40% of ten questions, two seeds
+    assert learned["template"]["contexts"] == 2 * 6  # 40% of 15 questions, two seeds
     assert learned["template"]["ece"]["n"] == learned["template"]["candidates"]
     cells = summary["decision"]["cells"]
     assert len(cells) == len(variants)
@@ -184,7 +183,7 @@ def test_a_killed_ladder_goes_on_and_workers_do_not_matter(ladder: World) -> Non
         first, second = ((ladder.folder / run / name).read_bytes() for run in ("one", "two"))
         assert first == second
     third = ladder.run("run", "world.toml", "--out", "two")
-    assert "0 trials run, 280 reused" in third.stdout
+    assert "0 trials run, 420 reused" in third.stdout
 
 
 def test_end_to_end_follows_a_rung_to_the_answer(ladder: World) -> None:
@@ -223,7 +222,7 @@ def test_raguard_blocks_what_it_removes_and_not_what_does_not_fit(ladder: World)
             removed = place + 1 in trial["trace"]["removed_ranks"]
             blocked += clean and removed and place < 5
             surplus += clean and not entry["kept"] and not removed
-    assert row["candidates"] == 50
+    assert row["candidates"] == 75
     assert row["fpr"]["count"] == blocked
     assert surplus > 0
 
@@ -246,7 +245,7 @@ def test_settings_that_do_not_fit_are_refused(ladder: World, setting: str, messa
 def test_a_plan_counts_the_trials_of_a_ladder(ladder: World) -> None:
     done = ladder.run("plan", "world.toml", "--out", "run")
     assert done.returncode == 0, done.stderr
-    assert "280 trials" in done.stdout
+    assert "420 trials" in done.stdout
 
 
 # ------------------------------------------------------------------------------- the grid
