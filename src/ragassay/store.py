@@ -6,8 +6,10 @@
     resolved.json     every setting with its default, and the identities of all parts
     environment.json  versions, platform, model digests (not part of any result)
     queries.jsonl     questions, references, targets
+    targets.jsonl     where answers are labeled for several targets: these, by name
     poison.jsonl      the poison sets, with provenance and cost: the ledger of origin
     passages.jsonl    corpus passages that stood in some context
+    rounds.jsonl      (arena) who competed with which answers, and what was retrieved
     trials.jsonl      one record per trial, raw
     scores.jsonl      one record per trial and scorer
     summary.json      the analysis: equal inputs give equal bytes
@@ -51,7 +53,7 @@ from ragassay.types import (
 )
 
 VERSION = 1
-STREAMS = ("queries", "poison", "passages", "trials", "scores")
+STREAMS = ("queries", "targets", "poison", "passages", "rounds", "trials", "scores")
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -155,6 +157,15 @@ class RunFolder:
             self._records(
                 "queries",
                 lambda body: (_make(Query, body["query"]), _make(Target, body["target"])),
+            )
+        )
+
+    def targets(self) -> dict[str, dict[str, Target]]:
+        """Targets by name, for each question whose answers are labeled for several of them."""
+        return dict(
+            self._records(
+                "targets",
+                lambda body: {name: _make(Target, each) for name, each in body.items()},
             )
         )
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.arena import ArenaPart, StoppingPart
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -42,6 +43,7 @@ from ragassay.errors import ConfigError
 __all__ = [
     "INJECTION_ORDERS",
     "MAX_K",
+    "ArenaPart",
     "AttackPart",
     "CalibrationPart",
     "EvidencePart",
@@ -54,6 +56,7 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
+    "StoppingPart",
     "UtilityPart",
     "apply_override",
     "parse",
@@ -65,7 +68,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned"] = "aligned"
+    protocol: Literal["aligned", "arena"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -85,9 +88,34 @@ class ExperimentFile(Strict):
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    arena: ArenaPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _arena_has_defaults(cls, tree: Any) -> Any:
+        if isinstance(tree, dict) and tree.get("protocol") == "arena":
+            return {"arena": {}, **tree}
+        return tree
+
+    @model_validator(mode="after")
+    def _arena_is_of_its_protocol(self) -> ExperimentFile:
+        if self.arena is None:
+            return self
+        if self.protocol != "arena":
+            raise ValueError(f"[arena] is for protocol = 'arena', not {self.protocol!r}")
+        for part in ("evidence", "utility"):
+            if getattr(self, part) is not None:
+                raise ValueError(f"[{part}] is not for protocol = 'arena'")
+        if self.arena.released and "attack" in self.model_fields_set:
+            raise ValueError(
+                "arena.released brings its own attackers; leave [[attack]] out, or released"
+            )
+        if not self.arena.released and len(self.attack) < 2:
+            raise ValueError("an arena needs at least two [[attack]], or arena.released")
+        return self
 
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:

@@ -1,0 +1,66 @@
+"""The table of an experiment file that lets attackers compete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ragassay.config.parts import Strict, as_parts
+
+Study = Literal["content", "order"]
+
+
+class StoppingPart(Strict):
+    """When enough rounds have been played; ``arena.rounds`` is the limit.
+
+    Every ``every`` rounds it is asked whether the online order has not changed for
+    ``stable_rounds``, every attacker took part in ``min_participations`` plays, at least
+    ``min_rounds`` are played, and each pair of neighbors is decided in the share
+    ``certainty`` of the resamples.
+    """
+
+    every: Annotated[int, Field(ge=1)] = 100
+    stable_rounds: Annotated[int, Field(ge=1)] = 200
+    min_rounds: Annotated[int, Field(ge=1)] = 500
+    min_participations: Annotated[int, Field(ge=1)] = 100
+    certainty: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
+
+
+class ArenaPart(Strict):
+    """How attackers compete.
+
+    ``rounds`` are drawn one by one: a question, attackers, and as many wrong answers.
+    ``attackers`` lists how many attackers compete, in turn; empty: 2 to all of them, drawn at
+    random for each round. ``assignment`` deals the answers out: a Latin square, all
+    permutations, or ``draws`` random ones. ``answers`` is the size of the pool of wrong answers
+    of a question; with ``proposals`` the helper model adds what the data set lacks. ``single``
+    is how many answers of each question every attacker plays alone. ``released`` is a folder
+    of documents and scores released with PoisonArena, from which ``only`` takes some attackers.
+    """
+
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+    attackers: Annotated[tuple[Annotated[int, Field(ge=2)], ...], BeforeValidator(as_parts)] = ()
+    assignment: Literal["latin", "full", "random"] = "latin"
+    draws: Annotated[int, Field(ge=1)] = 1
+    answers: Annotated[int, Field(ge=2, le=100)] = 6
+    proposals: bool = False
+    single: Annotated[int, Field(ge=0)] = 1
+    released: str = ""
+    only: Annotated[tuple[str, ...], BeforeValidator(as_parts)] = ()
+    studies: Annotated[tuple[Study, ...], BeforeValidator(as_parts)] = ()
+    stopping: StoppingPart | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ArenaPart:
+        if self.only and not self.released:
+            raise ValueError("'only' names attackers of the released files; set 'released'")
+        if self.draws != 1 and self.assignment != "random":
+            raise ValueError(f"'draws' is for assignment = 'random', not {self.assignment!r}")
+        for name in ("attackers", "only", "studies"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} must be distinct, got {list(values)}")
+        if self.released and "order" in self.studies:
+            raise ValueError("the study 'order' crafts poison; released documents are fixed")
+        return self
