@@ -18,6 +18,7 @@ from ragassay import canon
 from ragassay.errors import StoreError
 from ragassay.experiments.protocols import analyze
 from ragassay.report import records as records_module
+from ragassay.report.markup import embed
 from ragassay.report.reading import ReadOnce
 from ragassay.report.records import (
     MAX_TEXT,
@@ -26,7 +27,7 @@ from ragassay.report.records import (
     fair_limit,
     transition_class,
 )
-from ragassay.report.render import embed, write_reports
+from ragassay.report.render import write_reports
 from ragassay.store import RunFolder
 from ragassay.types import (
     ContextEntry,

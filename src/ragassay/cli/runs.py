@@ -75,23 +75,21 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
 
 def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
     """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
-    from ragassay.experiments.estimate import estimate
+    from ragassay.experiments.protocols import protocol
     from ragassay.experiments.setup import load_experiment, set_up
 
     setup = set_up(load_experiment(experiment, settings or ()))
-    result = estimate(setup, out)
+    result = protocol(setup.protocol).estimate(setup, out)
     typer.echo(json.dumps(setup.resolved(), indent=2, ensure_ascii=False))
     table = Table(title="Model calls at most", title_justify="left")
-    table.add_column("defense")
+    table.add_column("for")
     table.add_column("calls", justify="right")
-    for defense, calls in result.calls.items():
-        table.add_row(escape(defense), f"{calls:,}")
+    for purpose, calls in result.calls.items():
+        table.add_row(escape(purpose), f"{calls:,}")
     table.add_row("together", f"{sum(result.calls.values()):,}", style="bold")
     CONSOLE.print(table)
-    cells = ", ".join(f"{attack} p={budget}" for attack, budget in result.cells)
     CONSOLE.print(
-        f"{result.trials} trials: {result.queries} questions x {len(result.calls)} defenses "
-        f"(with none) x (clean, {cells}); {result.done} are done in {result.folder}.\n"
+        f"{result.trials} trials: {result.made_of}; {result.done} are done in {result.folder}.\n"
         "Equal prompts are asked once, so the calls that are made are fewer.",
         highlight=False,
         markup=False,
@@ -131,7 +129,7 @@ def report(
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
     print_tables(summary)
-    labels = label_table(summary)
+    labels = label_table(summary) if "label_comparison" in summary else None
     if labels is not None:
         CONSOLE.print()
         CONSOLE.print(labels)

@@ -1,8 +1,9 @@
 """The protocols by name: how each plays, analyzes and estimates.
 
-A protocol is two modules: one that plays on a :class:`~ragassay.experiments.session.Session`
-and one that makes the summary from a run folder alone. They are imported when asked for, so
-that a report needs nothing that a run needs.
+A protocol is three functions in modules of their own: ``play`` on a
+:class:`~ragassay.experiments.session.Session`, ``analyze``, which makes the summary from a run
+folder alone, and ``estimate`` for ``ragassay plan``. They are imported when asked for, so that
+a report needs nothing that a run needs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ragassay.errors import ConfigError
 from ragassay.store import RunFolder
 
 if TYPE_CHECKING:
+    from ragassay.experiments.estimate import Estimate
     from ragassay.experiments.session import Session
+    from ragassay.experiments.setup import Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +31,7 @@ class Protocol:
     version: int
     player: str
     analyst: str
+    planner: str
 
     @property
     def label(self) -> str:
@@ -40,6 +44,11 @@ class Protocol:
         return import_module(f"ragassay.experiments.{self.player}").play  # type: ignore[no-any-return]
 
     @property
+    def estimate(self) -> Callable[[Setup, Path | None], Estimate]:
+        """Counts what a run would do, before it runs."""
+        return import_module(f"ragassay.experiments.{self.planner}").estimate  # type: ignore[no-any-return]
+
+    @property
     def analyze(self) -> Callable[[RunFolder, Sequence[str] | None], dict[str, Any]]:
         """Makes the summary from a run folder."""
         return import_module(f"ragassay.experiments.{self.analyst}").analyze  # type: ignore[no-any-return]
@@ -48,7 +57,10 @@ class Protocol:
 PROTOCOLS = {
     each.name: each
     for each in (
-        Protocol(name="aligned", version=1, player="aligned_play", analyst="aligned"),
+        Protocol(
+            name="aligned", version=1, player="aligned_play", analyst="aligned",
+            planner="aligned_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

@@ -41,7 +41,7 @@ def markdown(
             if section.by_rule and len(summary["scorers"]) > 1:
                 parts.append(f"### {section.title}, rule {escape(scorer)}")
             for part in section.parts(summary, scorer, False):
-                parts += _part(part)
+                parts += part_lines(part)
     parts += _contexts_and_costs(summary)
     terms = (*DEFINITIONS, *sections.definitions(summary))
     parts.append("## How to read the figures")
@@ -49,7 +49,10 @@ def markdown(
     for title, tree in (("Settings", resolved), ("Versions", environment)):
         if tree:
             rows = tuple((visible(k, limit=200), visible(v, limit=400)) for k, v in flat(tree))
-            parts += [f"## {title}", _table(Grid(title="", columns=("Key", "Value"), rows=rows))]
+            parts += [
+                f"## {title}",
+                tabled(Grid(title="", columns=("Key", "Value"), rows=rows)),
+            ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -59,25 +62,26 @@ def _rule(summary: Mapping[str, Any], scorer: str) -> list[str]:
         parts += ["### The undefended system", escape(overview.NOTE)]
         for group in overview.groups(summary, scorer, charts=False):
             title = f"#### {escape(group.title)}" if grids.several(summary) else ""
-            parts += [title, _table(group.grid)]
+            parts += [title, tabled(group.grid)]
     if not summary["defenses"]:
         return parts
     for block in grids.blocks(summary, scorer):
         parts += [f"### {escape(block.title)}", escape(grids.undefended_line(block))]
-        parts += [_table(grids.effects(block)), intervals_note(summary)]
-        parts.append(_table(grids.conditions(block)))
+        parts += [tabled(grids.effects(block)), intervals_note(summary)]
+        parts.append(tabled(grids.conditions(block)))
         found = grids.transitions(block)
         if found.rows:
-            parts += ["Transitions of the label:", _table(found)]
+            parts += ["Transitions of the label:", tabled(found)]
     return parts
 
 
-def _part(part: Part) -> list[str]:
+def part_lines(part: Part) -> list[str]:
+    """A part as blocks of Markdown, its charts left out."""
     parts = [f"#### {escape(part.heading)}" if part.heading else "", escape(part.claim),
              escape(part.note)]  # fmt: skip
     for grid in part.grids:
         title = f"{escape(grid.title)}:" if len(part.grids) > 1 and grid.rows else ""
-        parts += [title, _table(grid)]
+        parts += [title, tabled(grid)]
     return parts
 
 
@@ -91,17 +95,17 @@ def _label_comparison(summary: Mapping[str, Any]) -> list[str]:
         for at in found["cells"]:
             title = escape(leaders.at_title(at, several=several))
             parts += [f"### {title}, by label", escape(leaders.claim(at) + "."),
-                      escape(leaders.contest(at)), _table(comparison.levels(at, scorers, title)),
-                      _table(comparison.orders(at)), _table(comparison.effects(at, scorers)),
-                      _table(comparison.differences(at, scorers))]  # fmt: skip
+                      escape(leaders.contest(at)), tabled(comparison.levels(at, scorers, title)),
+                      tabled(comparison.orders(at)), tabled(comparison.effects(at, scorers)),
+                      tabled(comparison.differences(at, scorers))]  # fmt: skip
     else:
-        parts.append(_table(comparison.undefended(found, several=several)))
+        parts.append(tabled(comparison.undefended(found, several=several)))
     parts += [
         "### Labels beside each other",
-        _table(comparison.coverage(found)),
-        _table(comparison.pairs(found)),
+        tabled(comparison.coverage(found)),
+        tabled(comparison.pairs(found)),
         escape(comparison.vanishing_text(found)),
-        _table(comparison.vanishing(found, several=several)),
+        tabled(comparison.vanishing(found, several=several)),
     ]
     return parts
 
@@ -121,10 +125,10 @@ def _contexts_and_costs(summary: Mapping[str, Any]) -> list[str]:
             continue
         parts.append(f"## {title}")
         if not summary["defenses"] and len(found) > 1:
-            parts.append(_table(composition.merged(found, build)))
+            parts.append(tabled(composition.merged(found, build)))
         else:
             for block in found:
-                parts += [f"### {escape(block.title)}", _table(build(block))]
+                parts += [f"### {escape(block.title)}", tabled(build(block))]
         parts.append(NOTES[title])
     return parts
 
@@ -171,13 +175,14 @@ def _warnings(summary: Mapping[str, Any]) -> list[str]:
         parts.append("No warnings.")
     parts += [trials_line(summary), losses.absent(summary)]
     lost = losses.dropped(summary)
-    parts.append(_table(lost) if lost.rows else "No query was dropped from any figure.")
+    parts.append(tabled(lost) if lost.rows else "No query was dropped from any figure.")
     if summary["errors"]:
-        parts.append(_table(losses.errors(summary)))
+        parts.append(tabled(losses.errors(summary)))
     return parts
 
 
-def _table(grid: Grid) -> str:
+def tabled(grid: Grid) -> str:
+    """A table with its notes; empty where it has no rows."""
     if not grid.rows:
         return ""
     lines = [

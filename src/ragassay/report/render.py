@@ -8,24 +8,29 @@ and the script builds text nodes only.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragassay.report import comparison, composition, grids, leaders, losses, overview, plots
+from ragassay.report import (
+    comparison,
+    composition,
+    grids,
+    leaders,
+    losses,
+    markup,
+    overview,
+    plots,
+    protocols,
+)
 from ragassay.report import sections as more
 from ragassay.report.finding import best, finding, finding_detail
 from ragassay.report.grids import Block, Grid
-from ragassay.report.markdown import flat, markdown
+from ragassay.report.markdown import markdown
+from ragassay.report.page import page_html, page_markdown
 from ragassay.report.parts import Section
 from ragassay.report.prose import DEFINITIONS, NOTES, intervals_note, trials_line, what_was_run
 from ragassay.report.records import browser_data
@@ -36,12 +41,6 @@ from ragassay.types import PoisonSet
 
 MAX_OPEN = 6  # blocks; more of them are folded
 MAX_SLOPES = 6
-# Markup characters, and what hides or reorders text in an editor; all below U+10000.
-_ESCAPED = re.compile(
-    "[<>&\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e"
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
-_FOLDER = "templates"
 
 
 def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
@@ -65,8 +64,17 @@ def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
     store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     summary, resolved = store.read_json("summary.json"), store.read_json("resolved.json")
     environment = _optional(store, "environment.json")
-    store.write_text("report.md", markdown(summary, resolved, environment))
-    store.write_text("report.html", html(store, summary, resolved, environment))
+    paged = protocols.paged(summary)
+    if paged is None:
+        texts = (
+            markdown(summary, resolved, environment),
+            html(store, summary, resolved, environment),
+        )
+    else:
+        made = paged.page(store, summary, resolved)
+        texts = page_markdown(made, resolved, environment), page_html(made, resolved, environment)
+    store.write_text("report.md", texts[0])
+    store.write_text("report.html", texts[1])
     return {"md": store.path / "report.md", "html": store.path / "report.html"}
 
 
@@ -77,8 +85,7 @@ def html(
     environment: Mapping[str, Any],
 ) -> str:
     """Render the page. Equal records give equal text."""
-    script = _template_text("report.js")
-    digest = hashlib.sha256(script.encode("utf-8")).digest()
+    script = markup.template_text("report.js")
     names = sorted(summary["scorers"], key=lambda rule: rule != summary["headline"])
     lead = best(summary)
     data = browser_data(store, summary)
@@ -86,49 +93,46 @@ def html(
         [lead["defense"], lead["attack"], lead["budget"], lead["setting"]]
         if lead else ["", "", 0, ""]
     )  # fmt: skip
-    jinja = Environment(
-        loader=PackageLoader("ragassay.report", _FOLDER), autoescape=True,
-        undefined=StrictUndefined, trim_blocks=True,
-    )  # fmt: skip
-    jinja.filters["typeset"] = typeset
-    jinja.filters["breakable"] = breakable
-    jinja.filters["svg"] = Markup  # made by plots.py, which escapes what it draws
     trials = summary["trials"]
     # What is Markup here is ours (script, style, hash) or has no markup character (data).
-    return jinja.get_template("report.html").render(
-        script_hash=Markup("sha256-" + base64.b64encode(digest).decode()),  # noqa: S704
-        css=Markup(_template_text("report.css")),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        data=Markup(embed(data)),  # noqa: S704
-        name=visible(summary["name"]),
-        finding=finding(summary),
-        detail=finding_detail(summary),
-        what=what_was_run(summary, resolved),
-        warnings=[visible(warning, limit=600) for warning in summary["warnings"]],
-        trials=trials_line(summary),
-        compared=bool(summary["defenses"]),
-        complete=trials["done"] == trials["planned"],
-        dropped=losses.dropped(summary),
-        absent=losses.absent(summary),
-        errors=losses.errors(summary),
-        rules=[_rule(summary, name) for name in names],
-        overview=overview.wanted(summary),
-        overview_note=overview.NOTE,
-        max_open=MAX_OPEN,
-        merged=_merged(summary),
-        blocks=len(grids.blocks(summary)),
-        context=any(map(composition.contexts_known, grids.blocks(summary))),
-        cost=any(map(composition.cost_known, grids.blocks(summary))),
-        labels=_labels(summary),
-        sections=[_section(one, summary, names) for one in more.present(summary)],
-        listed=len(data["records"]),
-        total=data["total"],
-        intervals=intervals_note(summary),
-        notes=NOTES,
-        attacks=attack_costs(store.poison()),
-        definitions=(*DEFINITIONS, *more.definitions(summary)),
-        settings=_settings("Settings", resolved),
-        versions=_settings("Versions", environment),
+    return (
+        markup.environment()
+        .get_template("report.html")
+        .render(
+            script_hash=Markup(markup.script_hash(script)),  # noqa: S704
+            css=Markup(markup.template_text("report.css")),  # noqa: S704
+            script=Markup(script),  # noqa: S704
+            data=Markup(markup.embed(data)),  # noqa: S704
+            name=visible(summary["name"]),
+            finding=finding(summary),
+            detail=finding_detail(summary),
+            what=what_was_run(summary, resolved),
+            warnings=[visible(warning, limit=600) for warning in summary["warnings"]],
+            trials=trials_line(summary),
+            compared=bool(summary["defenses"]),
+            complete=trials["done"] == trials["planned"],
+            dropped=losses.dropped(summary),
+            absent=losses.absent(summary),
+            errors=losses.errors(summary),
+            rules=[_rule(summary, name) for name in names],
+            overview=overview.wanted(summary),
+            overview_note=overview.NOTE,
+            max_open=MAX_OPEN,
+            merged=_merged(summary),
+            blocks=len(grids.blocks(summary)),
+            context=any(map(composition.contexts_known, grids.blocks(summary))),
+            cost=any(map(composition.cost_known, grids.blocks(summary))),
+            labels=_labels(summary),
+            sections=[_section(one, summary, names) for one in more.present(summary)],
+            listed=len(data["records"]),
+            total=data["total"],
+            intervals=intervals_note(summary),
+            notes=NOTES,
+            attacks=attack_costs(store.poison()),
+            definitions=(*DEFINITIONS, *more.definitions(summary)),
+            settings=markup.key_values("Settings", resolved),
+            versions=markup.key_values("Versions", environment),
+        )
     )
 
 
@@ -142,31 +146,6 @@ def _section(one: Section, summary: Mapping[str, Any], scorers: Sequence[str]) -
         "by_rule": one.by_rule,
         "parts": [one.parts(summary, scorer, True) for scorer in wanted],
     }
-
-
-def embed(value: Any) -> str:
-    r"""Serialize to JSON that can stand in a script element, whatever its strings hold.
-
-    Examples
-    --------
-    >>> embed("</script>")
-    '"\\u003c/script\\u003e"'
-    """
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def typeset(text: str) -> str:
-    """Use the arrow and the minus sign that HTML can show, and keep ``p = 5`` on one line."""
-    text = text.replace("->", "\u2192").replace("p = ", "p\u00a0=\u00a0")
-    return re.sub(r"(?<![\w.-])-(?=\d)", "\u2212", text)
-
-
-def breakable(name: str) -> Markup:
-    """Let a long name break after an underscore or slash, and not inside ``p = 5``."""
-    name = name.replace("p = ", "p\u00a0=\u00a0")
-    parts = [Markup("_<wbr>").join(part.split("_")) for part in name.split("/")]
-    return Markup("/<wbr>").join(parts)
 
 
 def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
@@ -317,16 +296,6 @@ def _quoted(record: Mapping[str, Any]) -> tuple[str, str, str]:
         parts[1],
         f"{parts[2]}{' ...' if cut[1] else ''}",
     )
-
-
-def _settings(title: str, tree: Mapping[str, Any]) -> Grid:
-    rows = tuple((visible(k, limit=200), visible(v, limit=2000)) for k, v in flat(tree))
-    return Grid(title=title, columns=("Key", "Value"), rows=rows)
-
-
-def _template_text(name: str) -> str:
-    text = (files("ragassay.report") / _FOLDER / name).read_text(encoding="utf-8")
-    return text.replace("\r\n", "\n")
 
 
 def _optional(store: RunFolder, name: str) -> dict[str, Any]:
