@@ -80,11 +80,21 @@ class Contexts:
         for row in rows:
             text, owners = merged.texts[row], merged.owners[row]
             if owners:
-                passage, score = source.poison[pool.query_id, text], _score(pool, text, owners[0])
+                passage = source.poison[pool.query_id, text]
+                score = self._score(pool, text, owners[0])
             else:
                 passage, score = source.clean[text], clean[text]
             hits.append(Hit(passage=_copy(passage, seen), rank=len(hits) + 1, score=score))
         return tuple(hits)
+
+
+    def _score(self, pool: QueryPool, text: str, attacker: str) -> float:
+        if self.scene.context == "content":  # nothing was retrieved, so nothing has a score
+            return 0.0
+        for documents in pool.documents[attacker].values():
+            if text in documents.texts:
+                return documents.scores[documents.texts.index(text)]
+        raise AssertionError(f"{attacker} injects no such text")
 
 
 def _copy(passage: Passage, seen: Counter[str]) -> Passage:
@@ -92,14 +102,6 @@ def _copy(passage: Passage, seen: Counter[str]) -> Passage:
     seen[passage.id] += 1
     times = seen[passage.id]
     return passage if times == 1 else replace(passage, id=f"{passage.id}~{times}")
-
-
-def _score(pool: QueryPool, text: str, attacker: str) -> float:
-    for documents in pool.documents[attacker].values():
-        for known, score in zip(documents.texts, documents.scores, strict=True):
-            if known == text:
-                return score
-    raise AssertionError(f"{attacker} injects no such text")
 
 
 def _best_of_each(pool: QueryPool, assignment: Assignment) -> Merged:

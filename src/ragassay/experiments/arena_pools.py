@@ -187,7 +187,16 @@ def released_attackers(part: ArenaPart) -> tuple[str, ...]:
     return part.only or ATTACKERS
 
 
-def _released(setup: Setup, part: ArenaPart) -> Competitors:
+def released_pools(setup: Setup, part: ArenaPart) -> dict[str, QueryPool]:
+    """The released pools of the attacked questions, with the attackers that compete.
+
+    Raises
+    ------
+    ConfigError
+        A question has no released documents, or is another one there.
+    DataError
+        The released files are damaged.
+    """
     names = released_attackers(part)
     by_id = {
         pool.query_id: replace(
@@ -196,13 +205,11 @@ def _released(setup: Setup, part: ArenaPart) -> Competitors:
         )
         for pool in read_questions(released_path(setup.experiment.base, part))
     }
-    missing = [query.id for query in setup.attacked if query.id not in by_id]
-    if missing or setup.parents:
-        raise ConfigError(
-            f"arena.released has no documents for question {(missing or list(setup.parents))[0]!r}"
-        )
+    missing = [query.id for query in setup.evaluated if query.id not in by_id]
+    if missing:
+        raise ConfigError(f"arena.released has no documents for question {missing[0]!r}")
     pools = {}
-    for query in setup.attacked:
+    for query in setup.evaluated:
         pool = by_id[query.id]
         if pool.question != query.text:
             raise ConfigError(
@@ -211,6 +218,11 @@ def _released(setup: Setup, part: ArenaPart) -> Competitors:
             )
         documents = {name: pool.documents.get(name, {}) for name in names}
         pools[query.id] = replace(pool, documents=documents)
+    return pools
+
+
+def _released(setup: Setup, part: ArenaPart) -> Competitors:
+    names, pools = released_attackers(part), released_pools(setup, part)
     answers = released_answers(setup, pools)
     return Competitors(
         attackers=names,
@@ -287,13 +299,21 @@ def scored(session: Session, arm: Arm, rivals: Competitors, budget: int) -> Pool
         texts = {p.text: poison_passage(parent, p) for some in mine.values() for p in some}
         poison.update({(query.id, text): passage for text, passage in texts.items()})
         if rivals.released:
-            pools[query.id] = _cut(rivals.released[query.id], budget, arm.k)
+            pools[query.id] = cut(rivals.released[query.id], budget, arm.k)
         else:
             pools[query.id] = _pool(session, arm, query, mine, texts, rivals)
     return Pools(by_query=pools, poison=poison, clean=corpus)
 
 
-def _cut(pool: QueryPool, budget: int, k: int) -> QueryPool:
+def cut(pool: QueryPool, budget: int, k: int) -> QueryPool:
+    """Keep the first ``budget`` documents of everybody and the best k clean ones.
+
+    Raises
+    ------
+    ConfigError
+        The release has fewer clean documents.
+    """
+
     def first(documents: Documents, n: int) -> Documents:
         return Documents(documents.texts[:n], documents.scores[:n])
 

@@ -61,6 +61,10 @@ PROTOCOLS = {
             name="aligned", version=1, player="aligned_play", analyst="aligned",
             planner="aligned_plan",
         ),
+        Protocol(
+            name="arena", version=1, player="arena_play", analyst="arena_analysis",
+            planner="arena_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

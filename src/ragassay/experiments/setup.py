@@ -154,6 +154,11 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if file["arena"] is None:
+            del file["arena"]
+        elif file["arena"]["released"]:
+            file["arena"]["released"] = self._released_identity()
+            del file["attack"]  # the released ones compete
         paraphrases = file.pop("paraphrases")
         if paraphrases is not None:
             paraphrases["content"] = self._paraphrases_identity()
@@ -182,11 +187,17 @@ class Setup:
             },
             "utility": len(self.held_out),
             "prompt": self.prompt_identity,
-            "attacks": {part.title: part.identity for part in self.attacks},
+            "attacks": {part.title: part.identity for part in self.attacks if "attack" in file},
             "defenses": {part.title: part.identity for part in self.defenses},
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
         }
+
+    def _released_identity(self) -> str:
+        from ragassay.experiments.arena_pools import released_identity
+
+        part = self.experiment.file.arena
+        return "" if part is None else released_identity(self.experiment.base, part)
 
     def _paraphrases_identity(self) -> str:
         part = self.experiment.file.paraphrases
