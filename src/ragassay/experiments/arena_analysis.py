@@ -50,7 +50,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
             if position is None
         }
     )
-    defenses = list(resolved["defenses"])
+    defenses = [UNDEFENDED, *(name for name in resolved["defenses"] if name != UNDEFENDED)]
     exact = store.read_json(EXACT)["scenes"]
     analyst = Analyst(outcomes=outcomes, resolved=resolved, untargeted=tuple(free), exact=exact)
     results = [
@@ -73,7 +73,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         "settings": list(resolved["settings"]),
         "attacks": sorted({a for body in outcomes.rounds for d in body["assignments"] for a in d}),
         "untargeted": free,
-        "defenses": [name for name in defenses if name != UNDEFENDED],
+        "defenses": defenses[1:],
         "scenes": scenes,
         "dataset": resolved["dataset"],
         "confidence": settings["statistics"]["confidence"],

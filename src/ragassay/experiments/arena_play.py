@@ -40,6 +40,7 @@ from ragassay.experiments.context import Context, Ready
 from ragassay.experiments.jobs import readers
 from ragassay.experiments.labeling import label
 from ragassay.experiments.plan import UNDEFENDED
+from ragassay.experiments.poison import Crafter
 from ragassay.experiments.session import Session
 from ragassay.experiments.setup import Arm, NamedAttack, Setting, Setup
 from ragassay.experiments.tax import FACTS, attack_facts, measure
@@ -100,6 +101,8 @@ class Arena:
     drawn: list[Drawn] = field(default_factory=list)
     _pools: dict[tuple[str, int], Pools] = field(default_factory=dict)
     _memory: dict[tuple[str, str], list[Played]] = field(default_factory=dict)
+    _poison: dict[str, PoisonSet] = field(default_factory=dict)
+    _crafters: dict[int, Crafter] = field(default_factory=dict)
     _ready: dict[str, dict[tuple[str, str], Ready]] = field(default_factory=dict)
 
     def open_scenes(self) -> None:
@@ -164,7 +167,7 @@ class Arena:
     def _after(self, made: Contexts, drawn: Drawn, one: int) -> Pools:
         """The pools in which the second attacker has seen the first one's poison."""
         assignment = drawn.assignments[one]
-        poison = _crafted_after(self.session, self.rivals, drawn, assignment)
+        poison = self._crafted_after(drawn, assignment)
         parent = poison.query_id
         sets = {
             key: each
@@ -174,12 +177,31 @@ class Arena:
         sets[drawn.second, parent, assignment[drawn.second]] = poison
         setting = next(s for s, other in self.scenes if other is made)
         rivals = replace(self.rivals, sets=sets)
-        only = replace(
-            self.session.setup,
-            evaluated=tuple(q for q in self.session.setup.evaluated if q.id == drawn.query_id),
+        query = next(q for q in self.session.setup.evaluated if q.id == drawn.query_id)
+        return scored(
+            self.session, setting.arm, rivals, made.scene.budget, [query], made.pools.clean
         )
-        session = replace(self.session, setup=only)
-        return scored(session, setting.arm, rivals, made.scene.budget)
+
+    def _crafted_after(self, drawn: Drawn, assignment: Assignment) -> PoisonSet:
+        """What the second attacker injects once the first one's poison is in the corpus."""
+        session, setup, second = self.session, self.session.setup, drawn.second
+        parent = setup.parents.get(drawn.query_id, drawn.query_id)
+        first = next(name for name in assignment if name != second)
+        standing = self.rivals.sets[first, parent, assignment[first]].passages
+        query = next(query for query in setup.attacked if query.id == parent)
+        attack: NamedAttack = next(each for each in setup.attacks if each.title == second)
+        position = assignment[second] or 0  # untargeted attackers are in no such pair
+        if position not in self._crafters:
+            made = position_setup(setup, self.rivals.answers, position)
+            self._crafters[position] = replace(session.crafter(), setup=made)
+        crafter = self._crafters[position]
+        key = crafter.key(attack, query, standing)
+        if not self._poison:
+            self._poison = session.folder.poison()
+        if key not in self._poison:
+            self._poison[key] = crafter.craft(attack, query, standing).poison
+            session.folder.append("poison", key, self._poison[key])
+        return self._poison[key]
 
     def _answer(self, defense: str, what: str) -> None:
         for setting in self.session.setup.settings:
@@ -282,27 +304,6 @@ class Arena:
             clean = {query.id: made.clean(query.id) for query in self.session.setup.evaluated}
             self._ready[setting.label] = self.session.calibrated(setting, clean)
         return self._ready[setting.label]
-
-
-def _crafted_after(
-    session: Session, rivals: Competitors, drawn: Drawn, assignment: Assignment
-) -> PoisonSet:
-    """What the second attacker injects once the first one's poison is in the corpus."""
-    setup, second = session.setup, drawn.second
-    parent = setup.parents.get(drawn.query_id, drawn.query_id)
-    position = assignment[second]
-    first = next(name for name in assignment if name != second)
-    standing = rivals.sets[first, parent, assignment[first]].passages
-    query = next(query for query in setup.attacked if query.id == parent)
-    attack: NamedAttack = next(each for each in setup.attacks if each.title == second)
-    assert position is not None  # noqa: S101  (untargeted attackers are in no such pair)
-    crafter = replace(session.crafter(), setup=position_setup(setup, rivals.answers, position))
-    key = crafter.key(attack, query, standing)
-    known = session.folder.poison()
-    if key not in known:
-        known[key] = crafter.craft(attack, query, standing).poison
-        session.folder.append("poison", key, known[key])
-    return known[key]
 
 
 def _note_facts(session: Session, rivals: Competitors) -> None:

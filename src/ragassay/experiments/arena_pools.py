@@ -8,7 +8,7 @@ contexts are one trial, whoever injected what.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -265,7 +265,14 @@ def poison_id(query_id: str, passage: Passage) -> str:
     return "poison-" + canon.digest([query_id, passage.title, passage.text])[:20]
 
 
-def scored(session: Session, arm: Arm, rivals: Competitors, budget: int) -> Pools:
+def scored(
+    session: Session,
+    arm: Arm,
+    rivals: Competitors,
+    budget: int,
+    queries: Sequence[Query] | None = None,
+    corpus: Mapping[str, Passage] | None = None,
+) -> Pools:
     """Score what everybody would inject, exactly as the retriever ranks it.
 
     Of a passage that can be in no context, because k corpus passages beat it, the score is not
@@ -277,7 +284,8 @@ def scored(session: Session, arm: Arm, rivals: Competitors, budget: int) -> Pool
         The retriever scores a passage by what else is injected.
     """
     setup = session.setup
-    corpus = {passage.id: passage for passage in setup.dataset.corpus}
+    if corpus is None:
+        corpus = {passage.id: passage for passage in setup.dataset.corpus}
     poison: dict[tuple[str, str], Passage] = {}
     pools: dict[str, QueryPool] = {}
     if not rivals.released and not getattr(session.index(arm), "scores_alone", True):
@@ -289,7 +297,7 @@ def scored(session: Session, arm: Arm, rivals: Competitors, budget: int) -> Pool
     encode_ahead = None if rivals.released else getattr(session.index(arm), "encode_poison", None)
     if encode_ahead is not None:  # one call with all of it: larger batches
         encode_ahead([p for each in rivals.sets.values() for p in each.passages[:budget]])
-    for query in setup.evaluated:
+    for query in setup.evaluated if queries is None else queries:
         parent = setup.parents.get(query.id, query.id)
         mine = {
             (attacker, position): each.passages[:budget]

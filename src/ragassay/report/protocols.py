@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-PAGES: dict[str, str] = {}
+PAGES: dict[str, str] = {"arena": "arena_page"}
 
 
 def paged(summary: Mapping[str, Any]) -> Any:
