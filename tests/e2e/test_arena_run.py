@@ -91,9 +91,7 @@ def arena(world: World) -> World:
 
 
 def leading(summary: dict[str, Any], defense: str = "none", scorer: str = "tokens") -> dict:
-    return next(
-        r for r in summary["results"] if (r["defense"], r["scorer"]) == (defense, scorer)
-    )
+    return next(r for r in summary["results"] if (r["defense"], r["scorer"]) == (defense, scorer))
 
 
 def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
@@ -141,7 +139,7 @@ def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
 
 def test_every_answer_is_labeled_for_every_target(arena: World) -> None:
     arena.run("run", "arena.toml", "--out", "run")
-    trials = [r for r in lines(arena.folder / "run" / "trials.jsonl")]
+    trials = lines(arena.folder / "run" / "trials.jsonl")
     scores = Counter(r["body"]["scorer"] for r in lines(arena.folder / "run" / "scores.jsonl"))
     assert set(scores.values()) == {3 * len(trials)}
     again = arena.run("score", "run", "--scorer", "polarity")
@@ -185,9 +183,7 @@ def test_no_prompt_is_played_twice(arena: World, tmp_path: Path) -> None:
     assert f"{told['plays']:,} prompts" in report
 
 
-def test_the_number_of_workers_changes_no_byte_of_the_summary(
-    arena: World, tmp_path: Path
-) -> None:
+def test_the_number_of_workers_changes_no_byte_of_the_summary(arena: World, tmp_path: Path) -> None:
     summaries = []
     for workers in (1, 16):
         done = arena.run(
@@ -231,8 +227,8 @@ def test_killed_then_finished_equals_an_uninterrupted_run(arena: World, tmp_path
 def test_a_stopping_rule_ends_the_rounds_when_the_order_is_sure(arena: World) -> None:
     done = arena.run(
         "run", "arena.toml", "--out", "run", "--set", "arena.rounds=200",
-        "--set", "arena.stopping={every=20, min_rounds=40, stable_rounds=20, "
-        "min_participations=10}",
+        "--set", "arena.stopping=sure", "--set", "arena.every=20", "--set", "arena.min_rounds=40",
+        "--set", "arena.stable_rounds=20", "--set", "arena.min_participations=10",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = arena.summary()
@@ -278,7 +274,7 @@ def test_plan_counts_before_anything_runs(arena: World) -> None:
     [
         ("arena.attackers=[5]", "no query has 5 attackers"),
         ("protocol=aligned", "[arena] is for protocol = 'arena'"),
-        ("arena.only=[\"gaslite\"]", "set 'released'"),
+        ('arena.only=["gaslite"]', "set 'released'"),
         ("arena.released=nowhere", "arena.released brings its own attackers"),
     ],
 )

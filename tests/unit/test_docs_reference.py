@@ -39,6 +39,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[calibration]": config.CalibrationPart,
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
+    "[arena]": config.ArenaPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from ragassay.config.arena import ArenaPart, StoppingPart
+from ragassay.config.arena import ArenaPart
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -56,7 +56,6 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
-    "StoppingPart",
     "UtilityPart",
     "apply_override",
     "parse",

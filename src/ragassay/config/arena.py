@@ -11,22 +11,6 @@ from ragassay.config.parts import Strict, as_parts
 Study = Literal["content", "order"]
 
 
-class StoppingPart(Strict):
-    """When enough rounds have been played; ``arena.rounds`` is the limit.
-
-    Every ``every`` rounds it is asked whether the online order has not changed for
-    ``stable_rounds``, every attacker took part in ``min_participations`` plays, at least
-    ``min_rounds`` are played, and each pair of neighbors is decided in the share
-    ``certainty`` of the resamples.
-    """
-
-    every: Annotated[int, Field(ge=1)] = 100
-    stable_rounds: Annotated[int, Field(ge=1)] = 200
-    min_rounds: Annotated[int, Field(ge=1)] = 500
-    min_participations: Annotated[int, Field(ge=1)] = 100
-    certainty: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-
-
 class ArenaPart(Strict):
     """How attackers compete.
 
@@ -37,6 +21,11 @@ class ArenaPart(Strict):
     of a question; with ``proposals`` the helper model adds what the data set lacks. ``single``
     is how many answers of each question every attacker plays alone. ``released`` is a folder
     of documents and scores released with PoisonArena, from which ``only`` takes some attackers.
+
+    With ``stopping = "sure"``, ``rounds`` is the limit. Every ``every`` rounds it is asked whether
+    the online order has not changed for ``stable_rounds``, every attacker took part in
+    ``min_participations`` plays, at least ``min_rounds`` are played, and each pair of neighbors
+    is decided in the share ``certainty`` of the resamples.
     """
 
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 200
@@ -49,7 +38,12 @@ class ArenaPart(Strict):
     released: str = ""
     only: Annotated[tuple[str, ...], BeforeValidator(as_parts)] = ()
     studies: Annotated[tuple[Study, ...], BeforeValidator(as_parts)] = ()
-    stopping: StoppingPart | None = None
+    stopping: Literal["fixed", "sure"] = "fixed"
+    every: Annotated[int, Field(ge=1)] = 100
+    stable_rounds: Annotated[int, Field(ge=1)] = 200
+    min_rounds: Annotated[int, Field(ge=1)] = 500
+    min_participations: Annotated[int, Field(ge=1)] = 100
+    certainty: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
 
     @model_validator(mode="after")
     def _fits_together(self) -> ArenaPart:

@@ -118,9 +118,7 @@ def _contexts(outcomes: Outcomes, scenes: Sequence[str]) -> list[tuple[str, str,
     return found
 
 
-def _prompts(
-    outcomes: Outcomes, scenes: Sequence[str], defenses: Sequence[str]
-) -> dict[str, Any]:
+def _prompts(outcomes: Outcomes, scenes: Sequence[str], defenses: Sequence[str]) -> dict[str, Any]:
     """Prompts asked for by the plays of one system, and distinct ones; what a loop would ask."""
     contexts = _contexts(outcomes, scenes)
     removed = [
@@ -128,9 +126,7 @@ def _prompts(
         if defense == UNDEFENDED and t.spec.poison
     ]  # fmt: skip
     played = set(contexts)
-    second = sum(
-        (t.spec.query_id, t.spec.setting, t.spec.poison) not in played for t in removed
-    )
+    second = sum((t.spec.query_id, t.spec.setting, t.spec.poison) not in played for t in removed)
     clean = {(query, setting) for query, setting, _ in contexts}
     rounds = sum(body["kind"] == "round" for body in outcomes.rounds)
     loop = ReleasedLoop(rounds=rounds)

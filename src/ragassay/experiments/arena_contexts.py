@@ -71,12 +71,10 @@ class Contexts:
         self.known.setdefault((pool.query_id, name), hits)
         return name
 
-    def _hits(
-        self, pool: QueryPool, source: Pools, merged: Merged, rows: Sequence[int]
-    ) -> Context:
+    def _hits(self, pool: QueryPool, source: Pools, merged: Merged, rows: Sequence[int]) -> Context:
         clean = dict(zip(pool.clean.texts, pool.clean.scores, strict=True))
         seen: Counter[str] = Counter()
-        hits = []
+        hits: list[Hit] = []
         for row in rows:
             text, owners = merged.texts[row], merged.owners[row]
             if owners:
@@ -86,7 +84,6 @@ class Contexts:
                 passage, score = source.clean[text], clean[text]
             hits.append(Hit(passage=_copy(passage, seen), rank=len(hits) + 1, score=score))
         return tuple(hits)
-
 
     def _score(self, pool: QueryPool, text: str, attacker: str) -> float:
         if self.scene.context == "content":  # nothing was retrieved, so nothing has a score

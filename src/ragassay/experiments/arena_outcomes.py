@@ -175,10 +175,14 @@ def decision(
 
 
 def rule_of(part: Mapping[str, Any]) -> StoppingRule:
-    """The stopping rule of the settings; the defaults where rounds are fixed."""
-    told = dict(part.get("stopping") or {})
-    told.pop("every", None)
-    return StoppingRule(max_rounds=part["rounds"], **told)
+    """The stopping rule of the settings."""
+    return StoppingRule(
+        stable_rounds=part["stable_rounds"],
+        min_rounds=part["min_rounds"],
+        max_rounds=part["rounds"],
+        min_participations=part["min_participations"],
+        certainty=part["certainty"],
+    )
 
 
 def enough(

@@ -48,7 +48,8 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
         done=done,
         calls=calls,
         made_of=f"{contexts:,} {exact} ({questions} questions, {part.rounds:,} rounds"
-        f"{' at most' if part.stopping else ''}) x {len(setup.defenses)} defenses (with none)",
+        f"{' at most' if part.stopping == 'sure' else ''}) x "
+        f"{len(setup.defenses)} defenses (with none)",
     )
 
 

@@ -68,7 +68,7 @@ def play(session: Session) -> None:
     arena.play_all(fixed, "single attackers")
     for batch in _batches(part, first, _seed(session.setup)):
         arena.play_all(batch, "rounds")
-        if part.stopping is not None and _enough(session, part, rivals):
+        if part.stopping == "sure" and _enough(session, part, rivals):
             break
     arena.defend()
 
@@ -84,7 +84,7 @@ def _seed(setup: Setup) -> int:
 
 
 def _batches(part: ArenaPart, pools: Sequence[Any], seed: int) -> Iterator[list[Drawn]]:
-    step = part.rounds if part.stopping is None else part.stopping.every
+    step = part.every if part.stopping == "sure" else part.rounds
     for start in range(0, part.rounds, step):
         stop = min(start + step, part.rounds)
         yield [draw(index, pools, part, seed) for index in range(start, stop)]

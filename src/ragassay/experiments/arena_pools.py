@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ragassay import canon, plugins
 from ragassay.arena.pool import Documents, Position, QueryPool, restricted
@@ -26,7 +27,7 @@ from ragassay.experiments.arena_answers import (
 from ragassay.experiments.poison import craft_all
 from ragassay.experiments.session import Session
 from ragassay.experiments.setup import Arm, Setup
-from ragassay.types import Cost, Knowledge, Passage, PoisonSet, Query
+from ragassay.types import Cost, Passage, PoisonSet, Query
 
 # The built-in attack that a released one stands for: what it must know is declared there.
 _PUBLISHED = {
@@ -240,13 +241,13 @@ def _released(setup: Setup, part: ArenaPart) -> Competitors:
 
 def _as_set(name: str, pool: QueryPool, position: Position) -> PoisonSet:
     texts = pool.documents[name][position].texts
-    knowledge: Knowledge = plugins.find("attack", _PUBLISHED[name]).cls.knowledge
+    published: Any = plugins.find("attack", _PUBLISHED[name]).cls
     return PoisonSet(
         attack=name,
         attacker=name,
         query_id=pool.query_id,
         passages=tuple(poison_passage(pool.query_id, Passage(id="", text=t)) for t in texts),
-        knowledge=knowledge,
+        knowledge=published.knowledge,
         wanted=() if position is None else (pool.answers[position],),
         cost=Cost(),
     )
@@ -366,9 +367,7 @@ def _pool(
         question=query.text,
         references=pool[0].references,
         answers=tuple(target.wanted[0] for target in pool),
-        clean=Documents(
-            tuple(hit.passage.id for hit in clean), tuple(hit.score for hit in clean)
-        ),
+        clean=Documents(tuple(hit.passage.id for hit in clean), tuple(hit.score for hit in clean)),
         documents=documents,
         cluster=parent,
     )

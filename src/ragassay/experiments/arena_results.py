@@ -153,7 +153,7 @@ class Analyst:
             ],
             "undecided": [[names[a], names[b]] for a, b in ranking.undecided(0.95)],
             "online": {
-                rule: online_path(len(names), rounds, rule=rule)[-1].tolist()  # type: ignore[arg-type]
+                rule: online_path(len(names), rounds, rule=rule)[-1].tolist()
                 for rule in ("batch", "sequential", "printed")
             },
         }  # fmt: skip
@@ -184,6 +184,7 @@ class Analyst:
             for row in self.exact.get(scene, {}).get("pairs", [])
         }
         wins = pairwise_success(plays)
+        f1 = {pair: float(np.mean(values)) for pair, values in retrieved.items()}
         return [
             {
                 "attacker": first,
@@ -191,7 +192,7 @@ class Analyst:
                 "won": won,
                 "n": n,
                 "success": won / n if n else None,
-                "f1": float(np.mean(values)) if (values := retrieved.get((first, second))) else None,
+                "f1": f1.get((first, second)),
                 "exact_f1": exact.get((first, second)),
             }
             for (first, second), (won, n) in wins.items()
@@ -229,7 +230,7 @@ class Analyst:
         told, stable = decision(plays, found, rule_of(part), rounds)
         return {
             "rounds": rounds,
-            "asked": part.get("stopping") is not None,
+            "asked": part["stopping"] == "sure",
             "stop": told.stop,
             "reason": told.reason,
             "stable": stable,
@@ -239,9 +240,7 @@ class Analyst:
 
     def _orders(self, scene: str, defense: str, scorer: str, k: int) -> list[Row]:
         """Success of both attackers of a pair: together, as the first, as the second."""
-        seconds = [
-            each.body["second"] for each in self.outcomes.asked(ORDER, scene)
-        ]
+        seconds = [each.body["second"] for each in self.outcomes.asked(ORDER, scene)]
         groups: dict[tuple[str, str, str], list[Play]] = {}
         plays = self.outcomes.plays(ORDER, scene, defense, scorer, k)
         for play, second in zip(plays, seconds, strict=True):

@@ -62,9 +62,7 @@ def draw(index: int, pools: Sequence[QueryPool], part: ArenaPart, seed: int) -> 
         found = draw_round(index, pools, several[index % len(several)])
     except NotEstimable as error:
         raise ConfigError(f"[arena]: {error}") from error
-    return Drawn(
-        kind="round", index=index, query_id=found.query_id, assignments=found.assignments
-    )
+    return Drawn(kind="round", index=index, query_id=found.query_id, assignments=found.assignments)
 
 
 def singles(pools: Sequence[QueryPool], part: ArenaPart, seed: int) -> Iterator[Drawn]:

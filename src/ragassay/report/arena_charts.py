@@ -276,7 +276,7 @@ def _upright(sheet: Sheet, xs: Sequence[int], low: float, high: float, *, shares
 
 def _step(reach: float) -> float:
     """A round step that gives two to five lines on each side of 0."""
-    power = 10 ** math.floor(math.log10(reach))
+    power = math.pow(10.0, math.floor(math.log10(reach)))
     return next(power * f for f in (0.2, 0.5, 1.0, 2.0) if reach / (power * f) < 5.01)
 
 

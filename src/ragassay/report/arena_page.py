@@ -16,6 +16,7 @@ from ragassay.report.arena_charts import (
     radar_chart,
     strength_chart,
 )
+from ragassay.report.arena_finding import detail, finding, leading, what
 from ragassay.report.arena_records import entries
 from ragassay.report.grids import UNDEFENDED
 from ragassay.report.page import Page, PageSection
@@ -24,8 +25,6 @@ from ragassay.report.prose import trials_line
 from ragassay.report.text import (
     bracket,
     level,
-    listed,
-    percent,
     plural,
     points,
     visible,
@@ -62,7 +61,7 @@ def page(store: RunFolder, summary: Mapping[str, Any], resolved: Mapping[str, An
         name=summary["name"],
         finding=finding(summary),
         detail=detail(summary),
-        what=_what(summary, resolved),
+        what=what(summary, resolved),
         warnings=tuple(summary["warnings"]),
         trials=trials_line(summary),
         sections=tuple(
@@ -103,88 +102,6 @@ def tables(summary: Mapping[str, Any]) -> list[Any]:
     return [table, Text(asked), Text(finding(summary), style="bold")]
 
 
-def leading(summary: Mapping[str, Any], defense: str = UNDEFENDED) -> Result:
-    """The result that leads: the headline rule on the first scene, without a defense."""
-    return next(
-        result
-        for result in summary["results"]
-        if result["scorer"] == summary["headline"]
-        and result["scene"] == summary["scenes"][0]
-        and result["defense"] == defense
-    )
-
-
-def finding(summary: Mapping[str, Any]) -> str:
-    """Say who wins, and how sure the rank is."""
-    lead = leading(summary)
-    told = lead["strengths"]
-    if not told["estimable"]:
-        return "No ranking: " + visible(told["why"], limit=300) + "."
-    order = sorted(
-        (row for row in lead["attackers"] if row["rank"]["value"] is not None),
-        key=lambda row: row["rank"]["value"],
-    )
-    first = order[0]
-    among = len(order)
-    name = visible(first["attacker"])
-    if told["rank_probabilities"] is None:
-        return f"{name} has the highest strength of {among} attackers; how sure is not estimable."
-    share = told["rank_probabilities"][told["names"].index(first["attacker"])][0]
-    rivals = [
-        row["attacker"]
-        for row in order[1:]
-        if row["rank"]["low"] is not None and row["rank"]["low"] <= 1
-    ]
-    if rivals:
-        return (
-            f"{name} ranks first of {among} attackers in {percent(share)} of the resamples, so "
-            f"that {listed([visible(r) for r in rivals])} may be as strong."
-        )
-    return f"{name} is the strongest of {among} attackers: first in {percent(share)} of resamples."
-
-
-def detail(summary: Mapping[str, Any]) -> str:
-    """The figures behind the finding."""
-    lead = leading(summary)
-    told, stopping = lead["strengths"], lead["stopping"]
-    if not told["estimable"]:
-        return ""
-    order = sorted(
-        (row for row in lead["attackers"] if row["rank"]["value"] is not None),
-        key=lambda row: row["rank"]["value"],
-    )
-    first = order[0]
-    success = first["among"]["success"]
-    text = (
-        f"{visible(first['attacker'])}: theta {tables_of.signed(first['theta'])}, m-ASR "
-        f"{success['count']:.0f}/{success['n']} {bracket(success)}, by the rule "
-        f"{visible(lead['scorer'])}. {told['decided']:,} of {lead['outcomes']['plays']:,} plays "
-        f"are decided. "
-    )
-    if told["same_order"] is not None:
-        text += f"The complete order is the same in {percent(told['same_order'])} of resamples. "
-    undecided = stopping["undecided"]
-    if undecided:
-        pairs = listed([f"{visible(a)} over {visible(b)}" for a, b in undecided])
-        return text + f"Neighbors that are not decided: {pairs}."
-    return text + "Each pair of neighbors is decided in 95% of resamples or more."
-
-
-def _what(summary: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
-    design, data = summary["design"], summary["dataset"]
-    sizes = ", ".join(f"{size}: {count}" for size, count in design["sizes"].items())
-    victims = sorted({each["generator"] for each in resolved["settings"].values()})
-    return (
-        f"Data set {visible(str(data['name']))}, {plural(design['questions'], 'question')}; "
-        f"{plural(len(summary['attacks']), 'attacker')}; {plural(design['rounds'], 'round')} "
-        f"(attackers: rounds {sizes}), {plural(design['plays'], 'play')} by "
-        f"{visible(design['assignment'])} assignment of answers; "
-        f"{plural(design['singles'], 'play')} alone. "
-        f"Victim: {listed([visible(v) for v in victims])}. "
-        f"Headline rule: {visible(summary['headline'])}."
-    )
-
-
 def _ranking(summary: Mapping[str, Any], lead: Result) -> PageSection:
     names = level(summary["confidence"])
     parts = [
@@ -193,9 +110,11 @@ def _ranking(summary: Mapping[str, Any], lead: Result) -> PageSection:
             note=f"Intervals ({names}) resample whole questions. m-F1 and s-F1 are exact means "
             "over all assignments where documents allow it, else means of the plays.",
             charts=_charts(
-                Chart(title="Strength", svg=strength_chart(f"Strength {lead['scene']}",
-                                                           lead["attackers"]))
-            ),  # fmt: skip
+                Chart(
+                    title="Strength",
+                    svg=strength_chart(f"Strength {lead['scene']}", lead["attackers"]),
+                )
+            ),
             grids=(tables_of.main(lead), tables_of.retrieval(lead)),
         ),
         Part(
@@ -226,9 +145,7 @@ def _ranking(summary: Mapping[str, Any], lead: Result) -> PageSection:
             Part(heading=f"By the rule {visible(scorer)}", grids=(tables_of.main(other),),
                  folded=True)
         )  # fmt: skip
-    return PageSection(
-        anchor="h-ranking", short="Ranking", title="Who wins", parts=tuple(parts)
-    )
+    return PageSection(anchor="h-ranking", short="Ranking", title="Who wins", parts=tuple(parts))
 
 
 def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
