@@ -122,9 +122,9 @@ def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
     assert rows["silent"]["among"]["success"]["value"] == 0.0
     middle = rows["middle"]["among"]["success"]
     assert (middle["count"], middle["n"]) == (free, len(with_middle))
-    # Exact means: uniform over two or three attackers, and over which two of them.
+    # Exact means over plays: two or three attackers, which two of them, and a play for each.
     exact = {name: row["exact"]["rounds"]["f1"] for name, row in rows.items()}
-    weights = {"loud": 1 / 6, "silent": 1 / 6, "all": 1 / 2}  # of middle's rounds, by company
+    weights = {"loud": 2 / 6, "silent": 2 / 6, "all": 3 / 2}  # of middle's plays, by company
     total = sum(weights.values())
     assert exact["loud"] == pytest.approx(0.8)
     assert exact["silent"] == 0

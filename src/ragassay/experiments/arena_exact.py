@@ -62,7 +62,9 @@ def _scene(pools: Sequence[QueryPool], k: int, part: ArenaPart, seed: int) -> Ta
             )  # fmt: skip
     if any(pool.shared for pool in pools) and len(names) > 4:
         return {"single": single, "rounds": {}, "pairs": pairs, "why": "shared"}
-    several = [expected_round_figures(pools, design, k) for design in designs(part, seed)]
+    several = [
+        expected_round_figures(pools, design, k, by_play=True) for design in designs(part, seed)
+    ]
     return {"single": single, "rounds": _mixed(several), "pairs": pairs, "why": ""}
 
 

@@ -100,6 +100,7 @@ class Arena:
     scenes: list[tuple[Setting, Contexts]] = field(default_factory=list)
     drawn: list[Drawn] = field(default_factory=list)
     _pools: dict[tuple[str, int], Pools] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)
     _memory: dict[tuple[str, str], list[Played]] = field(default_factory=dict)
     _poison: dict[str, PoisonSet] = field(default_factory=dict)
     _crafters: dict[int, Crafter] = field(default_factory=dict)
@@ -207,7 +208,7 @@ class Arena:
         for setting in self.session.setup.settings:
             named = f" ({setting.label})" if setting.label else ""
             self.session.monitor.stage(f"running trials: {what}{named}")
-            self.session.run(list(self._jobs(setting, defense).values()), setting)
+            self._run(self._jobs(setting, defense), setting)
 
     def _remove(self, defense: str) -> None:
         """Ask again without the passages of untargeted attackers, where the answer is wrong."""
@@ -227,7 +228,13 @@ class Arena:
                     job = self._job(setting, query, defense, name, made.known[query.id, name])
                     jobs[job.key] = job
             session.monitor.stage("removing passages of untargeted attackers")
-            session.run(list(jobs.values()), setting)
+            self._run(jobs, setting)
+
+    def _run(self, jobs: dict[str, Job], setting: Setting) -> None:
+        """Run what this session has not run yet."""
+        new = [job for key, job in jobs.items() if key not in self._asked]
+        self._asked.update(jobs)
+        self.session.run(new, setting)
 
     def _plays(self, setting: Setting) -> Iterator[tuple[Contexts, Query, Played]]:
         queries = {query.id: query for query in self.session.setup.evaluated}

@@ -153,7 +153,7 @@ def matrix_chart(
     if len(names) < 2 or not any(value is not None for value in cells.values()):
         return ""
     n = len(names)
-    width, height = _SIDE + n * _CELL + 16, _HEAD + n * _CELL + 30
+    width, height = max(WIDTH, _SIDE + n * _CELL + 60), _HEAD + n * _CELL + 30
     with open_sheet(height, width) as sheet:
         axes = sheet.figure.add_axes(
             (_SIDE / width, 30 / height, n * _CELL / width, n * _CELL / height)

@@ -87,9 +87,9 @@ def what(summary: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
     return (
         f"Data set {visible(str(data['name']))}, {plural(design['questions'], 'question')}; "
         f"{plural(len(summary['attacks']), 'attacker')}; {plural(design['rounds'], 'round')} "
-        f"(attackers: rounds {sizes}), {plural(design['plays'], 'play')} by "
+        f"(attackers: rounds {sizes}), {design['plays']:,} plays by "
         f"{visible(design['assignment'])} assignment of answers; "
-        f"{plural(design['singles'], 'play')} alone. "
+        f"{design['singles']:,} plays alone. "
         f"Victim: {listed([visible(v) for v in victims])}. "
         f"Headline rule: {visible(summary['headline'])}."
     )

@@ -164,7 +164,8 @@ def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
     if slope:
         fastest = max(range(len(slope)), key=lambda i: abs(slope[i]))
         note += (
-            f" Over the last 100 rounds the strength of {visible(trend['names'][fastest])} moved "
+            f" Over the last {min(100, stopping['rounds'])} rounds the strength of "
+            f"{visible(trend['names'][fastest])} moved "
             f"most, by {slope[fastest]:+.4f} a round."
         )
     curves = [
