@@ -3,6 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Processes that run the tests side by side, a file at a time; each is kept to one thread.
+TEST_WORKERS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help install demo test lint bench docs clean
@@ -38,7 +40,7 @@ lint: $(VENV)/.installed-test
 	$(BIN)/mypy --strict src
 
 test: lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(TEST_WORKERS) --dist loadfile
 
 bench: $(VENV)/.installed
 	$(BIN)/python bench/overhead.py

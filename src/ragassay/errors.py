@@ -12,6 +12,7 @@
     |   `-- TooManyFailures       5   a run ended with more failed trials than it may have
     |-- NotEstimable              6   too few data for what was asked
     |-- KnowledgeError            7   an attack reached for what it did not declare
+    |-- GateUsage                64   a rule or an option of the gate is wrong
     `-- Interrupted             130   stopped by the user; finished trials are kept
 """
 
@@ -96,6 +97,16 @@ class KnowledgeError(RagassayError):
     """An attack reached for something that it did not declare."""
 
     exit_code = 7
+
+
+class GateUsage(RagassayError):
+    """A rule or an option of the gate is wrong.
+
+    The gate says pass, fail and undecided by the exit codes 0, 1 and 2, so that a mistake in its
+    use must not have one of these (64 is ``EX_USAGE`` of sysexits.h).
+    """
+
+    exit_code = 64
 
 
 class Interrupted(RagassayError):

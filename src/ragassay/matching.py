@@ -3,9 +3,12 @@
 Source: ``clean_str`` is the normalization of the released PoisonedRAG code (Zou et al.,
 2025). The token form is ours: lower case by case folding, compatibility forms unified
 (NFKC), numbers with their sign and decimal point, one token per character in scripts that
-are written without spaces.
+are written without spaces. ``profile_text`` is the normalization of "Ranking is not judgment"
+for the test whether a passage holds its question word for word.
 
-Deviations: none from ``clean_str``. Beyond NFKC, a raised digit or a fraction does not run
+Deviations: none from ``clean_str``. ``profile_text`` turns punctuation and symbols into spaces
+where the paper removes them, because PoisonedRAG joins question and text without a space. Beyond
+NFKC, a raised digit or a fraction does not run
 into the number before it ("10²" is 10 and 2, not 102), nor "™" into the word before it.
 """
 
@@ -158,6 +161,80 @@ def normalize_text(text: str) -> str:
 def normalize_question(text: str) -> str:
     """Reduce a question to its tokens, so that spelling variants of one question are equal."""
     return normalize_text(text)
+
+
+class _Spaced(dict[int, str | int]):
+    """A translation table that turns punctuation and symbols into spaces, filled as it is used."""
+
+    def __missing__(self, code: int) -> str | int:
+        spaced: str | int = " " if unicodedata.category(chr(code))[0] in "PS" else code
+        self[code] = spaced
+        return spaced
+
+
+_SPACED = _Spaced({ord("\u03c2"): "\u03c3"})  # the final sigma depends on what follows it
+
+
+def profile_text(text: str) -> str:
+    """Lower-case, turn punctuation and symbols into spaces, and squeeze white space.
+
+    Examples
+    --------
+    >>> profile_text("who wrote Hamlet?.The play")
+    'who wrote hamlet the play'
+    """
+    return " ".join(text.lower().translate(_SPACED).split())
+
+
+def holds_verbatim(question: str, passage: str) -> bool | None:
+    """Tell whether a passage holds a question word for word, compared by characters.
+
+    Source: "Ranking is not judgment", section V-A (verbatim containment). The test is on
+    characters, so that a question counts that runs into the next word without a space.
+
+    Returns
+    -------
+    bool or None
+        None where the question has no letter or digit.
+
+    Examples
+    --------
+    >>> holds_verbatim("who wrote Hamlet?", "who wrote Hamlet?.The play was written by Bacon.")
+    True
+    """
+    wanted = profile_text(question)
+    return wanted in profile_text(passage) if wanted else None
+
+
+def verbatim_spans(question: str, passage: str) -> list[tuple[int, int]]:
+    """Find a question's verbatim occurrences, as spans of the passage that do not overlap.
+
+    A span starts and stops at a letter or digit of the question; punctuation around it is
+    outside.
+
+    Examples
+    --------
+    >>> verbatim_spans("Who wrote Hamlet?", "who wrote Hamlet?.Bacon did.")
+    [(0, 16)]
+    """
+    wanted = profile_text(question)
+    if not wanted:
+        return []
+    chars: list[str] = []
+    places: list[int] = []
+    for place, char in enumerate(passage):
+        # Lower-casing may make several characters of one, all of which stand at its place.
+        for piece in char.lower().translate(_SPACED):
+            piece = " " if piece.isspace() else piece
+            if piece != " " or (chars and chars[-1] != " "):
+                chars.append(piece)
+                places.append(place)
+    spaced, spans, at = "".join(chars), [], 0
+    while (at := spaced.find(wanted, at)) >= 0:
+        stop = at + len(wanted)
+        spans.append((places[at], places[stop - 1] + 1))
+        at = stop
+    return spans
 
 
 # --------------------------------------------------------------------------------- internals

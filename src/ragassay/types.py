@@ -199,12 +199,17 @@ class Generation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolUsage:
-    """What a defense asked of the models, counted whether or not the cache answered."""
+    """What a defense asked of the models, counted whether or not the cache answered.
+
+    ``scored_texts`` are those whose token losses were asked for. Of an opened model, a sequence
+    that is processed counts as a call, and a token that branches append as an output token of each.
+    """
 
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     encoded_texts: int = 0
+    scored_texts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,13 +15,25 @@ from ragassay.testing import StrictView, check_attack, check_defense
 from ragassay.types import Hit, Knowledge, Passage, PoisonSet, Query, Target, Verdict
 
 BUILT_IN = [
+    "containment_only",
+    "drs",
+    "dup_exact",
+    "dup_norm",
     "graph_conductance",
     "graph_connectivity",
     "graph_modularity",
+    "instructrag",
     "keywordagg",
+    "learned_scorer",
+    "length_only",
     "none",
+    "perplexity",
     "prompt_control_cautious",
     "prompt_control_released",
+    "ragdefender",
+    "raguard",
+    "reliabilityrag",
+    "robustrag_decoding",
     "score_dispersion",
     "score_gap",
     "score_minimum",
@@ -28,7 +41,10 @@ BUILT_IN = [
     "trustrag_conflict",
     "trustrag_filter",
 ]
-OPTIONS: dict[str, dict[str, Any]] = {"keywordagg": {"extractor": "simple"}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "keywordagg": {"extractor": "simple"},
+    "learned_scorer": {"path": str(Path(__file__).with_name("learned_scorer.json"))},
+}
 
 
 def test_all_published_names_are_registered():

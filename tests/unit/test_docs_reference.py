@@ -32,6 +32,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[retriever]": config.RetrieverPart,
     "[generator]": config.GeneratorPart,
     "[helper]": config.GeneratorPart,
+    "[language_model]": config.LanguageModelPart,
     "[prompt]": config.PromptPart,
     "[[attack]]": config.AttackPart,
     "[paraphrases]": config.ParaphrasesPart,

@@ -204,7 +204,7 @@ def test_a_long_text_is_scored_in_windows(
 ) -> None:
     narrow = LanguageModelAccess(generator)
     narrow._loaded = access._loaded
-    narrow._window = 8
+    narrow.window = 8
     words = [f"w{(7 * i) % 30}" for i in range(21)]
     ids = access.tokenize(" ".join(words))
     total = 0.0
@@ -299,3 +299,51 @@ def test_smollm2_can_be_opened() -> None:
 
 def test_the_window_of_perplexity_is_at_most_1024_tokens() -> None:
     assert whitebox._WINDOW == 1024
+
+
+@pytest.mark.parametrize("shared", [0, 20])
+def test_branches_grow_as_if_each_were_read_alone(access: LanguageModelAccess, shared: int) -> None:
+    lead = tuple(7 + (3 * i) % 30 for i in range(shared))
+    sequences = [(1, *lead, *tail) for tail in [(9,), (9, 8, 12, 13), (12, 9, 7)]]
+    before = access.forwards
+    with access.branches(sequences) as branches:
+        assert branches.stop == {3}
+        for token in (8, 15, 9, 9):
+            expected = access.next_logits(sequences)
+            assert branches.logits == pytest.approx(expected, abs=1e-4)
+            branches.append(token)
+            sequences = [(*ids, token) for ids in sequences]
+        assert branches.logits == pytest.approx(access.next_logits(sequences), abs=1e-4)
+    assert access.forwards > before
+
+
+def test_a_branch_does_not_depend_on_its_companions_but_for_rounding(
+    access: LanguageModelAccess,
+) -> None:
+    found = []
+    for companions in ([], [(1, 9, 9, 9, 9, 9, 9, 9)], [(1, 8), (1, 30)]):
+        with access.branches([(1, 12, 13), *companions]) as branches:
+            branches.append(20)
+            branches.append(21)
+            found.append(branches.logits[0])
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[2] == pytest.approx(found[0], abs=1e-5)
+
+
+def test_branches_need_prompts(access: LanguageModelAccess) -> None:
+    for prefixes in ([], [(1,), ()]):
+        with pytest.raises(ValueError, match="at least one token"), access.branches(prefixes):
+            pass
+
+
+def test_another_thread_waits_until_the_branches_are_left(access: LanguageModelAccess) -> None:
+    import threading
+
+    done: list[int] = []
+    with access.branches([(1, 9)]):
+        other = threading.Thread(target=lambda: done.append(len(access.next_logits([(1, 8)]))))
+        other.start()
+        other.join(timeout=0.2)
+        assert not done
+    other.join(timeout=10)
+    assert done == [1]

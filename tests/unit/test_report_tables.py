@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from ragassay.report import grids, losses, overview, tables
+from ragassay.report import composition, grids, losses, overview, tables
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.markdown import markdown
 from ragassay.report.plots import MAX_PANELS, panels
@@ -276,6 +276,17 @@ def test_no_foreign_text_is_markup_in_markdown() -> None:
     assert "javascript:" not in text
     assert "\u202e" not in text
     assert "⟨U+202E⟩" in text
+
+
+def test_scored_texts_have_a_column_where_a_defense_reads_with_a_language_model() -> None:
+    plain = composition.cost(grids.blocks(summary(cell("none"), cell("filter")))[0])
+    assert not any("scored" in column for column in plain.columns)
+    reads = cell("filter")
+    reads["cost"] = {c: {**cost, "scored_texts": 5.0} for c, cost in reads["cost"].items()}
+    table = composition.cost(grids.blocks(summary(cell("none"), reads))[0])
+    place = table.columns.index("Texts scored by a language model: clean, poisoned")
+    assert [row[place] for row in table.rows][-1] == f"{decimal(5.0)}, {decimal(5.0)}"
+    assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
 def test_what_is_null_is_not_estimable_and_never_zero() -> None:

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, labels, poison, probe, reproduce, runs
+from ragassay.cli import audit, exchange, gate, labels, poison, probe, profile, reproduce, runs
 from ragassay.cli.console import ERRORS
-from ragassay.errors import ConfigError, Interrupted, RagassayError
+from ragassay.errors import ConfigError, GateUsage, Interrupted, RagassayError
 
 app = typer.Typer(
     name="ragassay",
@@ -31,8 +31,11 @@ for command in (runs.run, runs.plan, runs.report):
 app.command("import")(exchange.import_answers)
 app.command("export")(exchange.export_answers)
 app.command()(labels.score)
+app.command()(gate.gate)
+app.command()(gate.power)
 app.command()(probe.probe)
 app.command()(poison.attack)
+app.command()(profile.profile)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")
@@ -75,7 +78,8 @@ def main() -> None:
         show_usage = getattr(error, "format_message", None)
         if show_usage is None:
             raise
-        _fail(show_usage(), ConfigError.exit_code)
+        command = getattr(getattr(error, "ctx", None), "info_name", "")
+        _fail(show_usage(), (GateUsage if command == "gate" else ConfigError).exit_code)
     else:
         if code == Interrupted.exit_code:
             _fail("stopped", Interrupted.exit_code)

@@ -176,6 +176,8 @@ def show(
                 CONSOLE.print(f"\n{head.title()}: {about[head]}", markup=False, highlight=False)
         if about["knowledge"] is not None:
             CONSOLE.print(f"\nKnowledge: {about['knowledge']}", markup=False, highlight=False)
+        for threat in about["threats"]:
+            CONSOLE.print(f"{threat.id} {threat.name}: {threat.url}", markup=False, highlight=False)
         if about["options"]:
             table = Table(title="Options", title_justify="left")
             for column in ("option", "type", "default"):
@@ -226,6 +228,59 @@ def data_check(experiment: ExperimentPath, settings: Settings = None) -> None:
         )
     if any(finding.severity == "error" for finding in findings):
         raise typer.Exit(3)
+
+
+@data_app.command("targets")
+def data_targets(
+    experiment: ExperimentPath,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A new file of targets: JSON lines.")
+    ],
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="WAY",
+            help="substitution (yes and no, numbers, names; else as pool), pool (answers of other "
+            "questions that look alike), or model (asks the helper).",
+        ),
+    ] = "substitution",
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Propose for this many questions; 0: for all.")
+    ] = 0,
+    settings: Settings = None,
+) -> None:
+    """Propose wrong answers as targets, for questions that have none, and print them.
+
+    Look through the file, change or delete what does not fit, and name it in the experiment:
+    [dataset] targets = "FILE".
+    """
+    from ragassay.experiments.setup import load_experiment
+    from ragassay.experiments.targets import By, propose, write_targets
+
+    loaded = load_experiment(experiment, settings or ())
+    found = propose(loaded, cast(By, by), limit=limit)
+    written = write_targets(out, found)
+    table = Table(title="Proposed targets", title_justify="left")
+    for column in ("question", "right answer", "proposed", "by"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        cells = (each.question, each.references[0], each.wanted or "(none)", each.by)
+        table.add_row(*(escape(_short(cell)) for cell in cells))
+    CONSOLE.print(table)
+    CONSOLE.print(
+        f"{written} of {len(found)} questions have a proposal, in {out}. Look through them before "
+        "they are used.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _short(text: str, limit: int = 120) -> str:
+    from ragassay.report.text import visible
+
+    return visible(text, limit=limit)
 
 
 def _for_evidence(result: RunResult) -> str:

@@ -24,6 +24,7 @@ from ragassay.config.parts import (
     CalibrationPart,
     EvidencePart,
     GeneratorPart,
+    LanguageModelPart,
     ParaphrasesPart,
     Part,
     PartField,
@@ -49,6 +50,7 @@ __all__ = [
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
+    "LanguageModelPart",
     "ParaphrasesPart",
     "Part",
     "PromptPart",
@@ -80,6 +82,7 @@ class ExperimentFile(Strict):
     )
     generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(one_or_several)]
     helper: GeneratorPart | None = None
+    language_model: LanguageModelPart = LanguageModelPart()
     prompt: PromptPart = PromptPart()
     attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
     paraphrases: ParaphrasesPart | None = None

@@ -102,6 +102,15 @@ class GeneratorPart(Part):
     max_tokens: Annotated[int, Field(ge=1, le=16_384)] = 64
 
 
+class LanguageModelPart(Part):
+    """The model that scores the tokens of passages for defenses that read perplexity.
+
+    Any generator that can be opened; the embedded one by default.
+    """
+
+    plugin: str = "smollm2"
+
+
 class PromptPart(Strict):
     """The victim's prompt: template, order of the passages, with or without titles."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ragassay.experiments.monitor import Monitor
+from ragassay.experiments.opened_models import OpenedModels
 from ragassay.experiments.setup import Arm, Named, Setup, Victim
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
@@ -42,10 +43,14 @@ def open_index(setup: Setup, arm: Arm, cache: Path, monitor: Monitor) -> Iterato
 
 @dataclass(slots=True)
 class Clients:
-    """One client per model, opened when first asked for; all share one cache."""
+    """One client per model, opened when first asked for; all share one cache.
+
+    ``opened`` are the models that defenses look into.
+    """
 
     store: GenerationCache
     own_helper: Named
+    opened: OpenedModels
     open_ones: dict[str, ModelClient] = field(default_factory=dict)
 
     @property
@@ -77,10 +82,15 @@ class Clients:
 @contextmanager
 def open_clients(setup: Setup, cache: Path) -> Iterator[Clients]:
     """Open the cache of generations; models are opened on first use, all closed on leaving."""
-    clients = Clients(GenerationCache(cache / "generations.sqlite"), setup.helper)
+    clients = Clients(
+        GenerationCache(cache / "generations.sqlite"),
+        setup.helper,
+        OpenedModels(setup.language_model, cache),
+    )
     try:
         yield clients
     finally:
         for client in clients.open_ones.values():
             client.close()
+        clients.opened.close()
         clients.store.close()

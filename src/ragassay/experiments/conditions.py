@@ -176,7 +176,13 @@ class Condition:
         n = len(usages)
         return {
             what: sum(getattr(usage, what) for usage in usages) / n if n else None
-            for what in ("model_calls", "input_tokens", "output_tokens", "encoded_texts")
+            for what in (
+                "model_calls",
+                "input_tokens",
+                "output_tokens",
+                "encoded_texts",
+                "scored_texts",
+            )
         }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ragassay.canon import digest, rng_for
-from ragassay.errors import ConfigError
+from ragassay.config import MAX_K
+from ragassay.errors import ConfigError, PluginError
 from ragassay.experiments.poison import group_poison
 from ragassay.experiments.setup import Arm, Setup, is_fitted, spare_queries
 from ragassay.matching import normalize_question, normalize_text
@@ -31,6 +32,7 @@ class Contexts:
     query id), the digest of everything injected into the query's group. ``owner`` maps a
     poison passage id to the query that it was written for, and ``injected`` an
     (attack, injection group) to the normalized texts that were written for each query of it.
+    ``wider`` holds the same for defenses that ask for so many times as many passages.
     """
 
     clean: Mapping[str, Context]
@@ -38,6 +40,31 @@ class Contexts:
     poison: Mapping[tuple[str, int, str], str]
     owner: Mapping[str, str]
     injected: Mapping[tuple[str, str], Mapping[str, frozenset[str]]]
+    wider: Mapping[int, Contexts] = field(default_factory=dict)
+
+    def of(self, expand: int) -> Contexts:
+        """The contexts that a defense sees which asks for ``expand`` times as many passages."""
+        return self if expand == 1 else self.wider[expand]
+
+
+def expansion(defense: Any) -> int:
+    """How many times ``retriever.k`` passages a defense asks for.
+
+    Raises
+    ------
+    PluginError
+        It is no whole number from 1.
+    """
+    factor = getattr(defense, "expand", 1)
+    if isinstance(factor, bool) or not isinstance(factor, int) or factor < 1:
+        name = type(defense).__name__
+        raise PluginError(f"defense {name}: expand must be a whole number from 1, got {factor!r}")
+    return factor
+
+
+def expanded(arm: Arm, factor: int) -> Arm:
+    """The arm with so many times as many passages, at most as many as a context may have."""
+    return replace(arm, k=max(arm.k, min(arm.k * factor, MAX_K)))
 
 
 def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tuple[str, int]]:
@@ -62,7 +89,20 @@ def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tu
 def retrieve(
     setup: Setup, arm: Arm, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
 ) -> Contexts:
-    """Retrieve the clean and all poisoned contexts of the questions, in one arm."""
+    """Retrieve the clean and all poisoned contexts of the questions, in one arm.
+
+    Defenses that ask for more passages find theirs in ``wider``.
+    """
+    factors = sorted({expansion(each.instance) for each in setup.defenses} - {1})
+    return replace(
+        _retrieve(setup, arm, index, sets),
+        wider={each: _retrieve(setup, expanded(arm, each), index, sets) for each in factors},
+    )
+
+
+def _retrieve(
+    setup: Setup, arm: Arm, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
+) -> Contexts:
     queries = {query.id: query for query in setup.evaluated}
     encode_ahead = getattr(index, "encode_poison", None)
     if encode_ahead is not None:  # one call with all of it: larger batches
@@ -119,10 +159,14 @@ def blind(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A defense ready for one injection group; ``identity`` covers its calibration."""
+    """A defense ready for one injection group; ``identity`` covers its calibration.
+
+    ``expand``: it is given so many times ``retriever.k`` passages.
+    """
 
     instance: Defense
     identity: str
+    expand: int = 1
 
 
 def make_ready(
@@ -145,19 +189,27 @@ def make_ready(
         if defense not in fitted:
             for group in groups:
                 ready[defense.title, group] = Ready(
-                    instance=defense.instance, identity=defense.identity
+                    instance=defense.instance,
+                    identity=defense.identity,
+                    expand=expansion(defense.instance),
                 )
-    if not fitted:
-        return ready
-    source, folds = _folds(setup, arm, index, clean, groups)
-    for group, contexts in folds.items():
-        seen = digest([source, [query.id for query, _ in contexts]])[:16]
-        for defense in fitted:
-            instance: Any = defense.instance
-            ready[defense.title, group] = Ready(
-                instance=instance.fit(contexts, tools(contexts[0][0])),
-                identity=f"{defense.identity}:{seen}",
-            )
+    for factor in sorted({expansion(defense.instance) for defense in fitted}):
+        wide = expanded(arm, factor)
+        known = clean
+        if factor > 1:
+            found = index.search(setup.evaluated, wide.k)
+            known = {q.id: hits for q, hits in zip(setup.evaluated, found, strict=True)}
+        source, folds = _folds(setup, wide, index, known, groups)
+        for group, contexts in folds.items():
+            seen = digest([source, [query.id for query, _ in contexts]])[:16]
+            for defense in fitted:
+                instance: Any = defense.instance
+                if expansion(instance) == factor:
+                    ready[defense.title, group] = Ready(
+                        instance=instance.fit(contexts, tools(contexts[0][0])),
+                        identity=f"{defense.identity}:{seen}",
+                        expand=factor,
+                    )
     return ready
 
 

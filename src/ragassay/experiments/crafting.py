@@ -62,7 +62,7 @@ def attack_experiment(
     own = [each.removeprefix(OPTION_PREFIX) for each in settings if _is_option(each)]
     others = [each for each in settings if not _is_option(each)]
     if source.is_dir():
-        file, raw, base = _folder_experiment(source, others), b"", Path.cwd()
+        file, raw, base = folder_experiment(source, others), b"", Path.cwd()
     else:
         file, raw = config.read(source, others)
         base = source.resolve().parent
@@ -106,6 +106,7 @@ def craft_file(experiment: Experiment, out: Path, monitor: Monitor | None = None
             setup,
             lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor)),
             lambda: clients.of(setup.victims[0]),
+            clients.opened,
         )
         crafter = Crafter(setup=setup, helper=clients.helper, system=system)
         attack = setup.attacks[-1]
@@ -143,7 +144,8 @@ def _is_option(setting: str) -> bool:
     return key.startswith(OPTION_PREFIX) and not key.split(".")[1].strip().isdigit()
 
 
-def _folder_experiment(folder: Path, settings: Sequence[str]) -> config.ExperimentFile:
+def folder_experiment(folder: Path, settings: Sequence[str]) -> config.ExperimentFile:
+    """Stand-in for an experiment file where only a data set is given."""
     tree: dict[str, Any] = {
         "name": "attack",
         "dataset": {"plugin": "beir", "path": str(folder.resolve())},

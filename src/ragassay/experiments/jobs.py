@@ -102,13 +102,13 @@ def _execute(
         while waiting:
             yield from _finished(waiting)
     except KeyboardInterrupt:
-        _halt(pool, model)
+        _halt(pool, model, bench)
         for future, job in waiting.items():
             if future.done() and not future.cancelled() and future.exception() is None:
                 yield job, future.result()
         raise Interrupted(STOPPED) from None
     except BaseException:
-        _halt(pool, model)
+        _halt(pool, model, bench)
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -121,7 +121,8 @@ def _finished(waiting: dict[Future[TrialRecord], Job]) -> Iterator[tuple[Job, Tr
         yield job, future.result()
 
 
-def _halt(pool: ThreadPoolExecutor, model: ModelClient) -> None:
+def _halt(pool: ThreadPoolExecutor, model: ModelClient, bench: Bench) -> None:
+    bench.stopped.set()
     model.stop()
     pool.shutdown(wait=True, cancel_futures=True)
 
@@ -143,6 +144,8 @@ def _keep(job: Job, record: TrialRecord, work: Work, spent: Spent) -> list[Score
         spent.last_error = record.error
         return []
     spent.failures_in_a_row = 0
+    if record.answer is None:
+        return []
     scores = list(_score(record, job, setup))
     folder.append_many("scores", [(score.trial_key, score) for score in scores])
     return scores

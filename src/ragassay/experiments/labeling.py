@@ -340,7 +340,8 @@ def _answers(folder: RunFolder) -> list[Answered]:
     for key, body in bodies.items():
         try:
             place = queries.get(body["spec"]["query_id"])
-            if body["status"] != "done" or place is None:
+            told = body["status"] == "done" and body["answer"] is not None
+            if not told or place is None:
                 continue
             answer = _answered(key, body, place)
             named = several.get(answer.query.id)

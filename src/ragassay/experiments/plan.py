@@ -78,9 +78,10 @@ class Stage:
     def _job(self, query: Query, cell: tuple[str, int], defense: str) -> Job:
         attack, budget = cell
         clean = cell == CLEAN
-        setup, contexts, victim = self.setup, self.contexts, self.setting.victim
+        setup, victim = self.setup, self.setting.victim
         group = ANY_GROUP if query.split else query.group
         armed = self.ready[defense, group]
+        contexts = self.contexts.of(armed.expand)
         spec = TrialSpec(
             protocol=setup.protocol,
             dataset=setup.dataset.fingerprint,

@@ -57,6 +57,7 @@ class Session:
                 self.setup,
                 lambda: self.index(self.setup.arms[0]),
                 lambda: self.clients.of(self.setup.victims[0]),
+                self.clients.opened,
             ),
         )
 
@@ -85,6 +86,9 @@ class Session:
             prompt=self.setup.experiment.file.prompt,
             sampling=setting.victim.sampling,
             seed=self.setup.experiment.file.seed,
+            k=setting.arm.k,
+            victim=setting.victim.generator,
+            models=self.clients.opened,
         )
 
     def calibrated(

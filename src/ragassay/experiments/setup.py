@@ -14,6 +14,7 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
 from ragassay.matching import normalize_question
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
@@ -90,7 +91,8 @@ class Setup:
 
     ``held_out`` are questions without a target that only measure clean utility. ``paraphrases``
     are those that attacks may see, by query id; ``parents`` maps an evaluated paraphrase to the
-    question whose poison it is asked against.
+    question whose poison it is asked against. ``language_model`` scores tokens where a defense
+    declares that it reads with it.
     """
 
     experiment: Experiment
@@ -104,6 +106,7 @@ class Setup:
     defenses: tuple[Named, ...]
     scorers: tuple[Named, ...]
     template: prompts.Template
+    language_model: Named | None = None
     paraphrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
 
@@ -159,6 +162,9 @@ class Setup:
         elif file["arena"]["released"]:
             file["arena"]["released"] = self._released_identity()
             del file["attack"]  # the released ones compete
+        reading = file.pop("language_model")
+        if self.language_model is not None:  # else it can change nothing
+            file["language_model"] = {**reading, "identity": self.language_model.identity}
         paraphrases = file.pop("paraphrases")
         if paraphrases is not None:
             paraphrases["content"] = self._paraphrases_identity()
@@ -258,6 +264,12 @@ def load_dataset(experiment: Experiment) -> Dataset:
     return dataset
 
 
+def helper_of(experiment: Experiment) -> Named:
+    """The attacker's own model: the helper, or else the first generator."""
+    part = experiment.file.helper or experiment.file.generator[0]
+    return _named("generator", part, experiment.base, Generator)
+
+
 def set_up(experiment: Experiment) -> Setup:
     """Read the data set and build every plug-in of an experiment.
 
@@ -270,13 +282,13 @@ def set_up(experiment: Experiment) -> Setup:
     """
     file, base = experiment.file, experiment.base
     template = _template(file.prompt.template, base)
-    built = {
-        "defenses": [
+    defenses, language_model = with_language_model(
+        [
             _named("defense", part, base, Defense)
             for part in (Part(plugin="none"), *_without_none(file.defense))
         ],
-        "scorers": [build_scorer(part, base) for part in file.scoring.rules],
-    }
+        lambda: _named("generator", file.language_model, base, Generator),
+    )
     arms = tuple(
         Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
         for part in file.retriever
@@ -290,9 +302,7 @@ def set_up(experiment: Experiment) -> Setup:
         )
         for part in file.generator
     )
-    helper = victims[0].generator
-    if file.helper is not None:
-        helper = _named("generator", file.helper, base, Generator)
+    helper = victims[0].generator if file.helper is None else helper_of(experiment)
     dataset = load_dataset(experiment)
     evaluated = tuple(
         query
@@ -313,9 +323,10 @@ def set_up(experiment: Experiment) -> Setup:
         victims=victims,
         helper=helper,
         attacks=tuple(named_attack(part, base) for part in file.attack),
-        defenses=tuple(built["defenses"]),
-        scorers=tuple(built["scorers"]),
+        defenses=defenses,
+        scorers=tuple(build_scorer(part, base) for part in file.scoring.rules),
         template=template,
+        language_model=language_model,
     )
 
 

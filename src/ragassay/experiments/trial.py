@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,14 @@ from numpy.typing import NDArray
 from ragassay import canon
 from ragassay.canon import rng_for
 from ragassay.config import MAX_K, PromptPart
-from ragassay.errors import BackendError, ConfigError, PluginError, RagassayError
+from ragassay.errors import BackendError, ConfigError, Interrupted, PluginError, RagassayError
 from ragassay.experiments.context import Context, blind
+from ragassay.experiments.opened_models import OpenedModels, counted
 from ragassay.experiments.poison import Asks
+from ragassay.experiments.setup import Named
 from ragassay.matching import normalize_text
 from ragassay.plugins import Defense
+from ragassay.plugins.access import WhiteBoxLM
 from ragassay.prompts import Template
 from ragassay.types import (
     ContextEntry,
@@ -48,7 +52,8 @@ class Job:
     queries whose poison was there: a corpus passage that equals one counts as poison too.
     ``template`` replaces the victim's prompt where a protocol asks otherwise. ``targets`` are
     what the answer is labeled for: scores of a target stand under ``<key>#<name>``, those of
-    the question's own target under the key.
+    the question's own target under the key. With ``screen`` the defense says what it lets
+    through, and the victim is not asked: the record has no answer and gets no label.
     """
 
     key: str
@@ -61,6 +66,7 @@ class Job:
     injected: Mapping[str, frozenset[str]] = field(default_factory=dict)
     template: Template | None = None
     targets: Mapping[str, Target] | None = None
+    screen: bool = False
 
     def scored(self) -> dict[str, Target] | None:
         """Targets by the key of their scores; None for the question's own."""
@@ -76,7 +82,11 @@ def score_key(trial: str, target: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What all trials of a run share: the models and the victim's prompt."""
+    """What all trials of a run share: the models and the victim's prompt.
+
+    ``k`` is the size of a context, ``victim`` the generator behind ``model``, ``models`` what
+    opens it. Once ``stopped`` is set, models that defenses look into refuse to go on.
+    """
 
     model: Asks
     embed: Embed
@@ -84,6 +94,10 @@ class Bench:
     prompt: PromptPart
     sampling: Sampling
     seed: int
+    k: int = MAX_K
+    victim: Named | None = None
+    models: OpenedModels | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def tools(self, query: Query, key: str, template: Template | None = None) -> DefenseTools:
         """Make the tools for one trial; ``template`` is the victim's prompt (None: as set)."""
@@ -128,6 +142,28 @@ class DefenseTools:
         self.usage = replace(self.usage, encoded_texts=self.usage.encoded_texts + len(texts))
         return self._bench.embed(texts)
 
+    @property
+    def k(self) -> int:
+        """How many passages a context has."""
+        return self._bench.k
+
+    @property
+    def victim_model(self) -> WhiteBoxLM:
+        """The victim's model, opened; see :class:`ragassay.plugins.Tools`."""
+        bench = self._bench
+        if bench.models is None or bench.victim is None:
+            raise PluginError("the victim's model cannot be opened here")
+        return counted(bench.models.victim(bench.victim), self._count, self._check)
+
+    def token_nll(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Losses of tokens; see :class:`ragassay.plugins.Tools`."""
+        self.usage = replace(self.usage, scored_texts=self.usage.scored_texts + len(texts))
+        return self._models().reading().token_nll(texts, self._check)
+
+    def token_halves(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Cut texts at the middle of their tokens."""
+        return self._models().reading().halves(texts)
+
     def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
         """Render the victim's own prompt."""
         contexts = "\n".join(self.passage_text(hit) for hit in self.ordered(hits))
@@ -150,6 +186,23 @@ class DefenseTools:
             return tuple(sorted(hits, key=lambda hit: int(place_of[hit.rank - 1])))
         return tuple(hits)
 
+    def _models(self) -> OpenedModels:
+        if self._bench.models is None:
+            raise PluginError("no language model scores texts here")
+        return self._bench.models
+
+    def _count(self, calls: int, input_tokens: int, output_tokens: int) -> None:
+        self.usage = replace(
+            self.usage,
+            model_calls=self.usage.model_calls + calls,
+            input_tokens=self.usage.input_tokens + input_tokens,
+            output_tokens=self.usage.output_tokens + output_tokens,
+        )
+
+    def _check(self) -> None:
+        if self._bench.stopped.is_set():
+            raise Interrupted("stopped; what was scored so far is kept in the cache")
+
 
 def run_trial(job: Job, bench: Bench) -> TrialRecord:
     """Run one trial. A back end that fails gives a failed record, never an outcome.
@@ -168,7 +221,7 @@ def run_trial(job: Job, bench: Bench) -> TrialRecord:
     try:
         verdict = job.defense.apply(job.query, hits, tools)
         _check(verdict, hits, job.spec.defense_label)
-        answer, generation = _answer(job, verdict, tools)
+        answer, generation = (None, "") if job.screen else _answer(job, verdict, tools)
     except BackendError as error:
         return TrialRecord(
             key=job.key,

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ragassay import plugins
 from ragassay.canon import digest
 from ragassay.errors import BackendError, ConfigError
-from ragassay.experiments.context import Context, Ready, make_ready
+from ragassay.experiments.context import Context, Ready, expanded, make_ready
+from ragassay.experiments.opened_models import OpenedModels
 from ragassay.experiments.plan import UNDEFENDED
 from ragassay.experiments.setup import Arm, Named, Setup, is_fitted
 from ragassay.experiments.trial import Bench, Job, run_trial
@@ -40,12 +41,19 @@ class AttackedSystem:
         Gives the index of the first arm; called once, when something is first retrieved.
     victim : callable
         Gives the client of the first victim; called once, when it is first asked.
+    models : OpenedModels, optional
+        What defenses look into.
     """
 
     def __init__(
-        self, setup: Setup, index: Callable[[], Index], victim: Callable[[], Asks]
+        self,
+        setup: Setup,
+        index: Callable[[], Index],
+        victim: Callable[[], Asks],
+        models: OpenedModels | None = None,
     ) -> None:
         self._setup = setup
+        self._models = models
         self._setting = setup.settings[0]
         self._open_index = index
         self._open_victim = victim
@@ -81,8 +89,8 @@ class AttackedSystem:
         BackendError
             The victim's model, or one that the defense asks, failed.
         """
-        hits = self._top(query, poison, self._setting.arm.k)
         ready = self._ready(against or UNDEFENDED, query.group)
+        hits = self._top(query, poison, expanded(self._setting.arm, ready.expand).k)
         spec = self._spec(query, ready.identity, against or UNDEFENDED)
         job = Job(
             key=digest([spec, hits]), spec=spec, query=query, context=hits, owner={},
@@ -141,6 +149,9 @@ class AttackedSystem:
             prompt=setup.experiment.file.prompt,
             sampling=self._setting.victim.sampling,
             seed=setup.experiment.file.seed,
+            k=self._setting.arm.k,
+            victim=self._setting.victim.generator,
+            models=self._models,
         )
 
     def _ready(self, title: str, group: str) -> Ready:

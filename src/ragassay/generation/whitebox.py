@@ -16,26 +16,24 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragassay.errors import BackendError, BackendUnavailable, ConfigError
-from ragassay.generation.gguf_llama import load_llama
+from ragassay.errors import BackendError, ConfigError
+from ragassay.generation.branches import open_branches
 from ragassay.generation.hf import (
     ChatCodec,
     EmbeddedSmolLM2,
     HuggingFaceLM,
     _encodable,
-    _need,
     _one_line,
-    _stop_tokens,
-    _weights_file,
 )
-from ragassay.plugins.access import Ids, usable_tokens
+from ragassay.generation.opened import load_opened
+from ragassay.plugins.access import Branches, Ids, usable_tokens
 from ragassay.types import Message
 
 _WINDOW = 1024  # tokens; the next window starts half a window later
@@ -66,6 +64,22 @@ class LanguageModelAccess:
     def identity(self) -> str:
         """The generator's identity."""
         return self._generator.identity
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return self._codec.stop
+
+    @property
+    def device(self) -> Any:
+        """Where inputs must lie."""
+        return self._layer.weight.device
+
+    def forward(self, sequences: int, **inputs: Any) -> Any:
+        """Run the model on inputs of some sequences, and count them."""
+        with self._lock:
+            self._forwards += sequences
+            return self._run(**inputs)
 
     @property
     def vocabulary(self) -> int:
@@ -134,6 +148,18 @@ class LanguageModelAccess:
         for i, found in self._last_logits([(ids, 1) for ids in sequences]):
             logits[i] = found[0].float().cpu().numpy()
         return logits
+
+    @contextmanager
+    def branches(self, prefixes: Sequence[Ids]) -> Iterator[Branches]:
+        """Grow sequences by the same tokens; the model is held until the context is left.
+
+        Raises
+        ------
+        ValueError
+            There is no prefix, or one is empty.
+        """
+        with self._lock:
+            yield open_branches(self, prefixes)
 
     def logprob(self, prefix_ids: Ids, continuation_ids: Ids) -> NDArray[np.float32]:
         """Natural-log probability of each continuation token, given all before it."""
@@ -269,8 +295,8 @@ class LanguageModelAccess:
         for i, text in enumerate(texts):
             ids = self.tokenize(text)
             total, done = 0.0, 1
-            for begin in range(0, max(len(ids) - 1, 0), self._window // 2):
-                end = min(begin + self._window, len(ids))
+            for begin in range(0, max(len(ids) - 1, 0), self.window // 2):
+                end = min(begin + self.window, len(ids))
                 part = ids[begin:end]
                 ((_, logits),) = self._last_logits([(part[:-1], end - done)])
                 wanted = torch.tensor(part[done - begin :], device=logits.device)
@@ -289,7 +315,7 @@ class LanguageModelAccess:
     @cached_property
     def _loaded(self) -> tuple[Any, ChatCodec, Any]:
         with self._lock:
-            return _load(self._generator)
+            return load_opened(self._generator)
 
     @property
     def _model(self) -> Any:
@@ -315,7 +341,8 @@ class LanguageModelAccess:
         return self._layer(torch.arange(weight.shape[0], device=weight.device))
 
     @cached_property
-    def _window(self) -> int:
+    def window(self) -> int:
+        """Most tokens that are read at once: 1,024, or what the model takes."""
         config = self._model.config.get_text_config()
         return min(_WINDOW, int(getattr(config, "max_position_embeddings", None) or _WINDOW))
 
@@ -325,8 +352,9 @@ class LanguageModelAccess:
 
     def _run(self, **inputs: Any) -> Any:
         accepted = self._accepted
-        if "logits_to_keep" not in accepted:
-            inputs.pop("logits_to_keep", None)
+        for optional in ("logits_to_keep", "position_ids"):
+            if optional not in accepted:
+                inputs.pop(optional, None)
         cache = inputs.pop("cache", None)
         inputs["use_cache"] = cache is not None
         if cache is not None:  # newer versions of transformers have the shorter word
@@ -381,35 +409,6 @@ class LanguageModelAccess:
             logits_to_keep=keep,
         )
         return output.logits[:, -keep:]
-
-
-def _load(generator: EmbeddedSmolLM2 | HuggingFaceLM) -> tuple[Any, ChatCodec, Any]:
-    _need("torch", "transformers")
-    if isinstance(generator, EmbeddedSmolLM2):
-        _need("gguf")
-        model, tokenizer = load_llama(_weights_file(), generator.dtype)
-        return model, ChatCodec(tokenizer, stop=_stop_tokens(model, tokenizer)), tokenizer
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    name = generator.model
-    source = generator._source.get(generator._resolve)
-    where = {} if Path(name).is_dir() else {"revision": source}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **where)
-        model = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=generator.dtype,
-            attn_implementation="sdpa",
-            trust_remote_code=False,
-            **where,
-        )
-        model = model.to(generator._device()).eval().requires_grad_(False)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        raise BackendUnavailable(_one_line(name, error)) from error
-    if generator.chat_template and not tokenizer.chat_template:
-        raise BackendUnavailable(f"model {name!r} has no chat template; set chat_template = false")
-    stop = _stop_tokens(model, tokenizer)
-    return model, ChatCodec(tokenizer, stop=stop, template=generator.chat_template), tokenizer
 
 
 def _target(ids: Sequence[int], target: slice) -> tuple[int, int]:

@@ -46,6 +46,7 @@ from ragassay.plugins.protocols import (
     Scorer,
     Tools,
 )
+from ragassay.taxonomy import Threat, threats_of
 
 __all__ = [
     "KINDS",
@@ -235,6 +236,7 @@ def describe(found: Found) -> dict[str, Any]:
         "source": paragraphs.get("Source", ""),
         "deviations": paragraphs.get("Deviations", ""),
         "knowledge": _declared(found.cls),
+        "threats": _threats(found),
     }
 
 
@@ -245,6 +247,13 @@ def _declared(cls: type) -> Any:
     """The knowledge that a class declares; None where it depends on the options."""
     knowledge = getattr(cls, "knowledge", None)
     return None if isinstance(knowledge, property) else knowledge
+
+
+def _threats(found: Found) -> tuple[Threat, ...]:
+    """What an attack is called in OWASP's list and in ATLAS; nothing for other kinds."""
+    if found.kind != "attack":
+        return ()
+    return threats_of(found.name, tuple(getattr(found.cls, "threats", ())))
 
 
 @functools.lru_cache(maxsize=1)

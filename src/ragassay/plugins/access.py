@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -154,6 +155,22 @@ class WhiteBoxEncoder(Protocol):
 
 
 @runtime_checkable
+class Branches(Protocol):
+    """Several texts that grow by the same tokens, each from a beginning of its own."""
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """Logits of the token that follows in each branch, shape (n, V)."""
+
+    def append(self, token: int) -> None:
+        """Append one token to every branch; what stood before is not processed again."""
+
+
+@runtime_checkable
 class WhiteBoxLM(Protocol):
     """A causal language model whose tokens, logits and gradients are open."""
 
@@ -202,6 +219,12 @@ class WhiteBoxLM(Protocol):
         """Logits of the token that follows each sequence, shape (n, V).
 
         Sequences are taken as they are; a shared beginning is processed once.
+        """
+
+    def branches(self, prefixes: Sequence[Ids]) -> AbstractContextManager[Branches]:
+        """Grow several sequences by the same tokens, side by side.
+
+        The model is held as long as the context lasts: open it for one answer, and close it.
         """
 
     def logprob(self, prefix_ids: Ids, continuation_ids: Ids) -> NDArray[np.float32]:

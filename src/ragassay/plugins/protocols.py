@@ -33,6 +33,31 @@ class Tools(Protocol):
 
     rng: np.random.Generator
 
+    @property
+    def k(self) -> int:
+        """How many passages a context has (``retriever.k``).
+
+        A defense that declares ``expand`` is given more of them, and keeps no more than this.
+        """
+
+    @property
+    def victim_model(self) -> WhiteBoxLM:
+        """The victim's model, opened: its probabilities, for defenses that decode themselves.
+
+        Raises :class:`~ragassay.errors.PluginError` where the victim cannot be opened.
+        """
+
+    def token_nll(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Score texts with the experiment's language model (``[language_model]``).
+
+        For each text the negative log-likelihood (natural logarithm) of all its tokens but the
+        first, in order: one value fewer than it has tokens. No text is scored twice. A defense
+        that uses it declares ``reads_language_model = True``.
+        """
+
+    def token_halves(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Cut texts at the middle of their tokens, of the same model; the first may be longer."""
+
     def ask(
         self, prompts: Sequence[Sequence[Message]], *, max_tokens: int | None = None
     ) -> list[str]:
@@ -177,7 +202,9 @@ class Defense(Protocol):
     """Decides what becomes of one retrieved context.
 
     An optional method ``model_calls(k)`` says how many model calls a context of k passages
-    takes at most (the victim's answer included), for the estimates of ``ragassay plan``.
+    takes at most (the victim's answer included), for the estimates of ``ragassay plan``. An
+    optional attribute ``expand``, a whole number from 1, asks for contexts of so many times
+    ``retriever.k`` passages, and ``reads_language_model``, true, for ``tools.token_nll``.
     """
 
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:

@@ -41,9 +41,12 @@ def composition(block: Block, *, has_qrels: bool) -> Grid:
 
 
 def cost(block: Block) -> Grid:
-    """Model calls, tokens and embedded texts per query, and the calls beside the undefended."""
+    """Model calls, tokens, embedded and scored texts per query; calls beside the undefended."""
     rows = []
     reference = block.undefended["cost"] if block.undefended else None
+    # Runs of before have no count of scored texts, and most have no defense that needs one.
+    scored = any(each.get("scored_texts") for cell in block.cells for each in cell["cost"].values())
+    counted = ("input_tokens", "output_tokens", "encoded_texts", *(("scored_texts",) * scored))
     for cell in block.cells:
         clean, poisoned = pair_of(cell)
         row = [name(cell)]
@@ -51,8 +54,8 @@ def cost(block: Block) -> Grid:
             calls = cell["cost"][condition]["model_calls"]
             times = ratio(calls, reference[base]["model_calls"] if reference else None)
             row.append(f"{decimal(calls)} ({times})" if calls is not None else NOT_ESTIMABLE)
-        for what in ("input_tokens", "output_tokens", "encoded_texts"):
-            row.append(", ".join(decimal(cell["cost"][c][what]) for c in (clean, poisoned)))
+        for what in counted:
+            row.append(", ".join(decimal(cell["cost"][c].get(what)) for c in (clean, poisoned)))
         row.append(", ".join(str(cell["context"][c]["n"]) for c in (clean, poisoned)))
         rows.append(tuple(row))
     return Grid(
@@ -60,7 +63,9 @@ def cost(block: Block) -> Grid:
         columns=(
             "Defense", "Model calls, clean (x undefended)", "Model calls, poisoned (x undefended)",
             "Input tokens: clean, poisoned", "Output tokens: clean, poisoned",
-            "Embedded texts: clean, poisoned", "Queries: clean, poisoned",
+            "Embedded texts: clean, poisoned",
+            *(("Texts scored by a language model: clean, poisoned",) * scored),
+            "Queries: clean, poisoned",
         ),
         rows=tuple(rows),
         keys=tuple(cell["defense"] for cell in block.cells),

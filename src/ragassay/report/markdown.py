@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ragassay.report import comparison, composition, grids, leaders, losses, overview, sections
+from ragassay.report import (
+    comparison,
+    composition,
+    grids,
+    leaders,
+    losses,
+    onepage,
+    overview,
+    sections,
+)
 from ragassay.report.finding import finding, finding_detail
 from ragassay.report.grids import Grid
 from ragassay.report.parts import Part
@@ -30,6 +39,10 @@ def markdown(
     """
     parts = [f"# {escape(finding(summary))}", escape(finding_detail(summary))]
     parts.append(escape(what_was_run(summary, resolved)))
+    summarized = onepage.section(resolved or {})
+    parts.append(f"## {summarized.title}")
+    for part in summarized.parts(summary, summary["headline"], False):
+        parts += part_lines(part)
     parts += _warnings(summary)
     for scorer in _headline_first(summary):
         lead = " (headline)" if scorer == summary["headline"] else ""

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from ragassay import canon
 from ragassay.report import (
     comparison,
     composition,
@@ -22,6 +23,7 @@ from ragassay.report import (
     leaders,
     losses,
     markup,
+    onepage,
     overview,
     plots,
     protocols,
@@ -64,6 +66,9 @@ def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
     store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
     summary, resolved = store.read_json("summary.json"), store.read_json("resolved.json")
     environment = _optional(store, "environment.json")
+    gate = _optional(store, "gate.json")
+    if gate:
+        summary["gate"] = {**gate, "stale": gate.get("summary") != canon.digest(summary)}
     paged = protocols.paged(summary)
     if paged is None:
         texts = (
@@ -123,6 +128,7 @@ def html(
             context=any(map(composition.contexts_known, grids.blocks(summary))),
             cost=any(map(composition.cost_known, grids.blocks(summary))),
             labels=_labels(summary),
+            one_page=_section(onepage.section(resolved), summary, names),
             sections=[_section(one, summary, names) for one in more.present(summary)],
             listed=len(data["records"]),
             total=data["total"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragassay.report import clean, detectors, evidence, strata, victims
+from ragassay.report import clean, detectors, evidence, gate, strata, victims
 from ragassay.report.attribution import attribution
 from ragassay.report.parts import Part, Section
 
@@ -24,6 +24,14 @@ SETTINGS = Section(
     title="Victims and arms beside each other",
     wanted=victims.wanted,
     parts=victims.victims,
+)
+GATE = Section(
+    anchor="h-gate",
+    short="Gate",
+    title="The gate: rules and verdicts",
+    wanted=gate.wanted,
+    parts=gate.section,
+    by_rule=False,
 )
 SECTIONS = (
     Section(
@@ -60,7 +68,7 @@ SECTIONS = (
 
 def present(summary: Mapping[str, Any]) -> list[Section]:
     """The sections that a run has, in the order in which reports show them."""
-    return [section for section in (SETTINGS, *SECTIONS) if section.wanted(summary)]
+    return [section for section in (GATE, SETTINGS, *SECTIONS) if section.wanted(summary)]
 
 
 def definitions(summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -176,7 +176,7 @@ def auroc_bootstrap(
     np.add.at(wins, (p_index[:, None], n_index[None, :]), above)
     p_sizes = np.bincount(p_index, minlength=len(labels))
     n_sizes = np.bincount(n_index, minlength=len(labels))
-    counts = _cluster_counts(len(labels), draws, rng)
+    counts = cluster_counts(len(labels), draws, rng)
     pairs = (counts @ p_sizes) * (counts @ n_sizes)
     complete = pairs > 0
     found = ((counts @ wins) * counts).sum(axis=1)[complete] / pairs[complete]
@@ -188,6 +188,17 @@ def auroc_bootstrap(
     return AurocEstimate(value, interval, "cluster bootstrap", len(p), len(n), unscored)
 
 
+def cluster_counts(groups: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw clusters with replacement: how often each is drawn, shape (draws, groups)."""
+    counts = np.zeros((draws, groups))
+    step = max(1, _DRAWS_AT_ONCE // groups)
+    for start in range(0, draws, step):
+        part = counts[start : start + step]
+        picks = rng.integers(groups, size=(len(part), groups))
+        np.add.at(part, (np.arange(len(part))[:, None], picks), 1.0)
+    return counts
+
+
 # --------------------------------------------------------------------------------- internals
 
 
@@ -197,17 +208,6 @@ def _grouped(cell: GroupedScores) -> tuple[NDArray[np.float64], list[Any]]:
         raise ValueError(f"need one group a score, got {len(cell.groups)} for {len(values)}")
     groups = [group for group, score in zip(cell.groups, values, strict=True) if score == score]
     return values[~np.isnan(values)], groups
-
-
-def _cluster_counts(groups: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """How often each cluster is drawn in each resample, shape (draws, groups)."""
-    counts = np.zeros((draws, groups))
-    step = max(1, _DRAWS_AT_ONCE // groups)
-    for start in range(0, draws, step):
-        part = counts[start : start + step]
-        picks = rng.integers(groups, size=(len(part), groups))
-        np.add.at(part, (np.arange(len(part))[:, None], picks), 1.0)
-    return counts
 
 
 def _delong_variance(p: NDArray[np.float64], n: NDArray[np.float64]) -> float | None:

@@ -178,7 +178,11 @@ def _fit(defense: Defense | Fitted, name: str, tools: ScriptedTools) -> Defense:
     clean = []
     for i in range(40):
         scores = np.sort(rng.normal(0.5, 0.1, size=5))[::-1].tolist()
-        texts = [f"Clean passage {j} of question {i}." for j in range(5)]
+        texts = [
+            f"Clean passage {j} of question {i} tells at some length, and in words that nobody "
+            f"has planted, what was asked about topic {i} and why it held in the year {1900 + j}."
+            for j in range(5)
+        ]
         query = Query(id=f"c{i}", text=f"Question {i}?", group="calibration")
         clean.append((query, make_hits(texts, scores=scores)))
     fitted = defense.fit(clean, tools)

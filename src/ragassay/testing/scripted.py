@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay import prompts
+from ragassay.plugins.access import WhiteBoxLM
 from ragassay.types import (
     Hit,
     Message,
@@ -59,6 +60,11 @@ class ScriptedTools:
         Texts to vectors of shape (n, d); by default :func:`hashing_vectors`.
     seed : int
         Seed of ``rng``.
+    language_model : WhiteBoxLM, optional
+        What scores texts and stands for the victim's opened model; by default a
+        :class:`~ragassay.testing.toys.ToyLM`.
+    k : int
+        Size of a context.
 
     Attributes
     ----------
@@ -66,6 +72,8 @@ class ScriptedTools:
         Every prompt asked so far, in order.
     encoded : list of str
         Every text encoded so far, in order.
+    scored : list of str
+        Every text whose tokens were scored so far, in order.
 
     Examples
     --------
@@ -83,8 +91,13 @@ class ScriptedTools:
         titles: bool = False,
         encode: Callable[[Sequence[str]], NDArray[np.float32]] | None = None,
         seed: int = 0,
+        language_model: WhiteBoxLM | None = None,
+        k: int = 5,
     ) -> None:
         self.rng = np.random.default_rng(seed)
+        self.k = k
+        self.scored: list[str] = []
+        self._language_model = language_model
         self.calls: list[Call] = []
         self.encoded: list[str] = []
         self._replies = replies
@@ -109,6 +122,35 @@ class ScriptedTools:
         """Embed by hashing (or by the given function)."""
         self.encoded.extend(texts)
         return self._encode(texts)
+
+    @property
+    def victim_model(self) -> WhiteBoxLM:
+        """The opened model (by default a toy)."""
+        if self._language_model is None:
+            from ragassay.testing.toys import ToyLM  # it builds on this module
+
+            self._language_model = ToyLM()
+        return self._language_model
+
+    def token_nll(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Score all tokens but the first of each text by the opened model."""
+        self.scored.extend(texts)
+        model = self.victim_model
+        found = []
+        for text in texts:
+            ids = model.tokenize(text)
+            losses = model.logprob(ids[:1], ids[1:]) if len(ids) > 1 else np.zeros(0)
+            found.append(0.0 - losses.astype(np.float64))
+        return found
+
+    def token_halves(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Cut each text at the middle of its tokens."""
+        model = self.victim_model
+        ids = [model.tokenize(text) for text in texts]
+        return [
+            (model.decode(each[: (len(each) + 1) // 2]), model.decode(each[(len(each) + 1) // 2 :]))
+            for each in ids
+        ]
 
     def answer_prompt(self, query: Query, hits: Sequence[Hit]) -> tuple[Message, ...]:
         """Render the victim's prompt: passages one per line."""

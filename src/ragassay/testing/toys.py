@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragassay.plugins.access import Ids, Similarity
+from ragassay.plugins.access import Branches, Ids, Similarity
 from ragassay.testing.scene import AttackScene
 from ragassay.types import Message
 
-__all__ = ["WORDS", "AttackScene", "ToyEncoder", "ToyLM"]
+__all__ = ["WORDS", "AttackScene", "ToyBranches", "ToyEncoder", "ToyLM"]
 
 WORDS = tuple(consonant + vowel for consonant in "bdfgklmnpr" for vowel in "aeiou")
 """The 50 words that the toys know. Any other word stands for one of them."""
@@ -231,6 +232,11 @@ class ToyLM:
         rows = [self._logits(ids)[-1] for ids in sequences]
         return np.array(rows, dtype=np.float32).reshape(len(rows), self.vocabulary)
 
+    @contextmanager
+    def branches(self, prefixes: Sequence[Ids]) -> Iterator[Branches]:
+        """Grow several sequences by the same tokens."""
+        yield ToyBranches(self, prefixes)
+
     def logprob(self, prefix_ids: Ids, continuation_ids: Ids) -> NDArray[np.float32]:
         """Natural-log probability of each continuation token."""
         return self.logprobs([(prefix_ids, continuation_ids)])[0]
@@ -308,6 +314,28 @@ class ToyLM:
         means = np.cumsum(table, axis=0) / np.arange(1, len(ids) + 1)[:, None]
         logits: NDArray[np.float64] = means @ self._head
         return logits
+
+
+class ToyBranches:
+    """Sequences of a :class:`ToyLM` that grow by the same tokens.
+
+    Parameters
+    ----------
+    model : ToyLM
+    prefixes : sequence of tuple of int
+        What each begins with.
+    """
+
+    def __init__(self, model: ToyLM, prefixes: Sequence[Ids]) -> None:
+        self._model = model
+        self._sequences = [tuple(ids) for ids in prefixes]
+        self.stop = frozenset({model.begin})
+        self.logits = model.next_logits(self._sequences)
+
+    def append(self, token: int) -> None:
+        """Append one token to every sequence."""
+        self._sequences = [(*ids, token) for ids in self._sequences]
+        self.logits = self._model.next_logits(self._sequences)
 
 
 def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

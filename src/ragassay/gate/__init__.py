@@ -1,0 +1,1 @@
+"""A run folder against rules: pass, fail or undecided. Reads records only; no model."""
