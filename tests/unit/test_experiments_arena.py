@@ -62,7 +62,7 @@ def test_exact_means_are_those_of_the_plays_in_the_limit(sizes: tuple[int, ...])
     told = exact_figures({"s": (opened(POOLS), K)}, part, seed=1)["scenes"]["s"]["rounds"]
     seen: dict[str, list[float]] = defaultdict(list)
     by_id = {p.query_id: p for p in POOLS}
-    for index in range(4_000):
+    for index in range(1_500):
         drawn = draw(index, POOLS, part, 1)
         for assignment in drawn.assignments:
             here = by_id[drawn.query_id]
@@ -71,7 +71,7 @@ def test_exact_means_are_those_of_the_plays_in_the_limit(sizes: tuple[int, ...])
                 seen[name].append(poison_figures(count, 2, K).f1)
     assert set(seen) == set(told)
     for name, values in seen.items():
-        assert told[name]["f1"] == pytest.approx(np.mean(values), abs=0.03)
+        assert told[name]["f1"] == pytest.approx(np.mean(values), abs=0.05)
 
 
 def test_rounds_that_weigh_alike_do_not_depend_on_the_assignment() -> None:

@@ -7,15 +7,13 @@ contexts are one trial, whoever injected what.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ragassay import canon, plugins
 from ragassay.arena.pool import Documents, Position, QueryPool, restricted
-from ragassay.arena.released import ATTACKERS, UNTARGETED, data_folder, read_questions
+from ragassay.arena.released import UNTARGETED, read_questions
 from ragassay.config import ArenaPart
 from ragassay.errors import ConfigError
 from ragassay.experiments.arena_answers import (
@@ -24,6 +22,7 @@ from ragassay.experiments.arena_answers import (
     released_answers,
     target_name,
 )
+from ragassay.experiments.arena_released import released_attackers, released_path
 from ragassay.experiments.poison import craft_all
 from ragassay.experiments.session import Session
 from ragassay.experiments.setup import Arm, Setup
@@ -149,43 +148,6 @@ def position_setup(setup: Setup, answers: Answers, position: int) -> Setup:
 
 
 # -------------------------------------------------------------------------------- released
-
-
-def released_path(setup_base: Path, part: ArenaPart) -> Path:
-    """The folder of the released files.
-
-    Raises
-    ------
-    DataError
-        There is no such folder, or it does not hold them.
-    """
-    return data_folder(setup_base / part.released)
-
-
-def released_identity(base: Path, part: ArenaPart) -> str:
-    """Digest of the released files that an arena reads; where they lie does not count."""
-    folder = released_path(base, part)
-    names = ["arena-nq.jsonl", "clean-contexts-nq.jsonl"]
-    names += [f"attack-nq-{name}.jsonl.gz" for name in ATTACKERS]
-    content = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
-    return canon.digest(content)[:16]
-
-
-def released_attackers(part: ArenaPart) -> tuple[str, ...]:
-    """The released attackers that compete.
-
-    Raises
-    ------
-    ConfigError
-        ``only`` names none of them.
-    """
-    unknown = sorted(set(part.only) - set(ATTACKERS))
-    if unknown:
-        raise ConfigError(
-            f"arena.only: there is no released attacker {unknown[0]!r}; known: "
-            f"{', '.join(ATTACKERS)}"
-        )
-    return part.only or ATTACKERS
 
 
 def released_pools(setup: Setup, part: ArenaPart) -> dict[str, QueryPool]:

@@ -14,6 +14,7 @@ from ragassay.canon import digest, rng_for, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.arena_released import resolve_arena
 from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
 from ragassay.matching import normalize_question
@@ -157,11 +158,7 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
-        if file["arena"] is None:
-            del file["arena"]
-        elif file["arena"]["released"]:
-            file["arena"]["released"] = self._released_identity()
-            del file["attack"]  # the released ones compete
+        resolve_arena(file, self.experiment.file.arena, self.experiment.base)
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -198,12 +195,6 @@ class Setup:
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
         }
-
-    def _released_identity(self) -> str:
-        from ragassay.experiments.arena_pools import released_identity
-
-        part = self.experiment.file.arena
-        return "" if part is None else released_identity(self.experiment.base, part)
 
     def _paraphrases_identity(self) -> str:
         part = self.experiment.file.paraphrases
