@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -61,10 +64,11 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.fixture
-def arena(world: World) -> World:
+def build(folder: Path) -> None:
     """Questions with three wrong answers each; loud stands nearer than middle, silent nowhere."""
-    data = world.folder / "data"
+    data = folder / "data"
+    shutil.rmtree(data, ignore_errors=True)
+    data.mkdir(parents=True)
     _rows(data / "queries.jsonl", [
         {"_id": f"q{n}", "text": f"Who built the harbor of town{n}?",
          "metadata": {"correct_answers": [f"mason{n}"]}}
@@ -84,20 +88,43 @@ def arena(world: World) -> World:
         for n in QUESTIONS
         for j in (1, 2, 3)
     ])  # fmt: skip
-    shutil.rmtree(data / "qrels")
-    shutil.copy(Path(__file__).with_name("arena_world.py"), world.folder)
-    (world.folder / "arena.toml").write_text(EXPERIMENT, encoding="utf-8")
+    for name in ("arena_world.py", "rule_reader.py"):
+        shutil.copy(Path(__file__).with_name(name), folder)
+    (folder / "arena.toml").write_text(EXPERIMENT, encoding="utf-8")
+
+
+@pytest.fixture
+def arena(world: World) -> World:
+    """A folder in which to run the arena."""
+    build(world.folder)
     return world
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of the arena as it stands, for tests that only read; run once."""
+    folder = tmp_path_factory.mktemp("arena")
+    build(folder)
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ragassay")), "run", "arena.toml", "--out", "run"],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=300, encoding="utf-8",
+        env={**os.environ, "RAGASSAY_CACHE": str(folder / "cache"),
+             "RULE_READER_LOG": str(folder / "prompts")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def summary_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "summary.json").read_text(encoding="utf-8"))
 
 
 def leading(summary: dict[str, Any], defense: str = "none", scorer: str = "tokens") -> dict:
     return next(r for r in summary["results"] if (r["defense"], r["scorer"]) == (defense, scorer))
 
 
-def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
-    done = arena.run("run", "arena.toml", "--out", "run")
-    assert done.returncode == 0, done.stderr
-    summary = arena.summary()
+def test_known_attackers_are_ranked_as_constructed(ran: Path) -> None:
+    summary = summary_of(ran)
     result = leading(summary)
     rows = {row["attacker"]: row for row in result["attackers"]}
     assert {name: row["rank"]["value"] for name, row in rows.items()} == {
@@ -113,7 +140,7 @@ def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
         "loud": 0.8, "middle": 0.8, "silent": 0.0
     }  # fmt: skip
     # Among others, loud always wins, middle where loud is not, silent never.
-    rounds = [r["body"] for r in lines(arena.folder / "run" / "rounds.jsonl")
+    rounds = [r["body"] for r in lines(ran / "rounds.jsonl")
               if r["body"]["kind"] == "round"]  # fmt: skip
     plays = [dealt for body in rounds for dealt in body["assignments"]]
     with_middle = [dealt for dealt in plays if "middle" in dealt]
@@ -133,12 +160,12 @@ def test_known_attackers_are_ranked_as_constructed(arena: World) -> None:
     )
     assert result["prediction"]["theta"]["value"] == 1.0
     assert result["prediction"]["s_asr"]["value"] == 1.0  # of equals the first by name
-    assert (arena.folder / "run" / "report.html").exists()
-    assert "loud" in (arena.folder / "run" / "report.md").read_text(encoding="utf-8")
+    assert (ran / "report.html").exists()
+    assert "loud" in (ran / "report.md").read_text(encoding="utf-8")
 
 
-def test_every_answer_is_labeled_for_every_target(arena: World) -> None:
-    arena.run("run", "arena.toml", "--out", "run")
+def test_every_answer_is_labeled_for_every_target(arena: World, ran: Path) -> None:
+    shutil.copytree(ran, arena.folder / "run")
     trials = lines(arena.folder / "run" / "trials.jsonl")
     scores = Counter(r["body"]["scorer"] for r in lines(arena.folder / "run" / "scores.jsonl"))
     assert set(scores.values()) == {3 * len(trials)}
@@ -149,28 +176,25 @@ def test_every_answer_is_labeled_for_every_target(arena: World) -> None:
     assert leading(arena.summary(), scorer="polarity")["outcomes"]["judged"] > 0
 
 
-def test_a_defense_has_an_aligned_record_in_the_arena(arena: World) -> None:
-    arena.run("run", "arena.toml", "--out", "run")
-    rows = [r for r in arena.summary()["aligned"] if r["scorer"] == "tokens"]
+def test_a_defense_has_an_aligned_record_in_the_arena(ran: Path) -> None:
+    rows = [r for r in summary_of(ran)["aligned"] if r["scorer"] == "tokens"]
     assert {r["attacker"] for r in rows} == {"", "loud", "middle", "silent"}
     for row in rows:
         effects = {name: e["count"] for name, e in row["effects"].items()}
         assert effects["N"] == effects["P"] - effects["J"]
         assert effects["Gamma"] == effects["N"] + effects["H"]
     anyone = next(r for r in rows if not r["attacker"])
-    plays = leading(arena.summary())["outcomes"]
+    plays = leading(summary_of(ran))["outcomes"]
     assert anyone["rates"]["p0"]["count"] == plays["judged"] - plays["no_winner"]
 
 
-def test_no_prompt_is_played_twice(arena: World, tmp_path: Path) -> None:
-    log = tmp_path / "prompts"
-    arena.run("run", "arena.toml", "--out", "run", RULE_READER_LOG=str(log))
-    prompts = Counter(log.read_text(encoding="utf-8").split("\x00")[:-1])
-    assert max(prompts.values()) == 1
-    summary = arena.summary()
+def test_no_prompt_is_played_twice(ran: Path) -> None:
+    log = ran.with_name("prompts").read_text(encoding="utf-8")
+    assert max(Counter(log.split("\x00")[:-1]).values()) == 1
+    summary = summary_of(ran)
     told = summary["prompts"]
     undefended = [
-        r["body"] for r in lines(arena.folder / "run" / "trials.jsonl")
+        r["body"] for r in lines(ran / "trials.jsonl")
         if r["body"]["spec"]["defense_label"] == "none"
     ]  # fmt: skip
     texts = Counter(
@@ -179,7 +203,7 @@ def test_no_prompt_is_played_twice(arena: World, tmp_path: Path) -> None:
     assert max(texts.values()) == 1
     assert len(undefended) == told["distinct"] + told["clean"] < told["plays"]
     assert told["released_loop"]["prompts"] == 40  # no validation before round 100
-    report = (arena.folder / "run" / "report.md").read_text(encoding="utf-8")
+    report = (ran / "report.md").read_text(encoding="utf-8")
     assert f"{told['plays']:,} prompts" in report
 
 

@@ -32,11 +32,8 @@ _GAP = 15.5
 _NAME = 17
 _CELL, _HEAD, _SIDE = 46, 96, 118
 _RADAR = 230
-_SHORT = {
-    "performance": "performance", "llm_access": "LLM", "retriever_access": "retriever",
-    "kb_access": "knowledge base", "cost": "cost", "similarity": "similarity",
-    "perplexity": "perplexity",
-}  # fmt: skip
+_SPOKES = {"llm": "LLM access", "retriever": "retriever access", "corpus": "corpus access"}
+_HUB = 0.15  # radius of score 0, so that polygons do not fold at the center
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +180,7 @@ def matrix_chart(
 def radar_chart(
     title: str, name: str, scores: Sequence[tuple[str, float | None]], number: int
 ) -> str:
-    """Draw the attack tax of one attacker: a spoke for each dimension, better outward.
+    """Draw the attack tax of one attacker: a spoke for each known dimension, better outward.
 
     Parameters
     ----------
@@ -193,37 +190,46 @@ def radar_chart(
         Dimension and score from 0 to 1; None where it is not known.
     number : int
         Which color and marker.
+
+    Returns
+    -------
+    str
+        An ``<svg>`` element, or an empty string where fewer than three dimensions are known.
     """
-    known = [(i, score) for i, (_, score) in enumerate(scores) if score is not None]
+    known = [(dimension, score) for dimension, score in scores if score is not None]
     if len(known) < 3:
         return ""
     color, marker = SERIES[number % len(SERIES)]
-    angles = [math.pi / 2 - 2 * math.pi * i / len(scores) for i in range(len(scores))]
-    with open_sheet(_RADAR + 24, _RADAR + 80) as sheet:
-        axes = sheet.figure.add_axes((0, 0, 1, _RADAR / (_RADAR + 24)))
-        axes.set_xlim(-1.75, 1.75)
-        axes.set_ylim(-1.3, 1.3)
+    angles = [math.pi / 2 - 2 * math.pi * i / len(known) for i in range(len(known))]
+    height, reach = _RADAR + 30, 1.3
+    with open_sheet(height, WIDTH) as sheet:
+        axes = sheet.figure.add_axes((0, 0, 1, _RADAR / height))
+        axes.set_xlim(-reach * WIDTH / _RADAR, reach * WIDTH / _RADAR)
+        axes.set_ylim(-reach, reach)
         axes.axis("off")
-        for ring in (0.5, 1.0):
-            xs = [ring * math.cos(a) for a in (*angles, angles[0])]
-            ys = [ring * math.sin(a) for a in (*angles, angles[0])]
-            axes.plot(xs, ys, color=LINE, linewidth=0.8, zorder=1)
-        for angle, (dimension, score) in zip(angles, scores, strict=True):
+        for ring in (0.0, 0.5, 1.0):
+            axes.plot(*_ring([ring] * len(known), angles), color=LINE, linewidth=0.8, zorder=1)
+        for angle, (dimension, score) in zip(angles, known, strict=True):
             x, y = math.cos(angle), math.sin(angle)
             axes.plot([0, x], [0, y], color=LINE, linewidth=0.8, zorder=1)
-            text = _SHORT.get(dimension, dimension)
-            text += f" {decimal(score, 2)}" if score is not None else " ?"
             align = "center" if abs(x) < 0.2 else "left" if x > 0 else "right"
-            sheet.write(axes, (1.1 * x, 1.13 * y), text, align=align, small=True, color=MUTED)
-        xs = [score * math.cos(angles[i]) for i, score in known]
-        ys = [score * math.sin(angles[i]) for i, score in known]
+            text = f"{_SPOKES.get(dimension, dimension)} {decimal(score, 2)}"
+            sheet.write(axes, (1.08 * x, 1.13 * y), text, align=align, small=True, color=MUTED)
+        xs, ys = _ring([score for _, score in known], angles)
         axes.fill(xs, ys, color=color, alpha=0.2, linewidth=0, zorder=2)
-        axes.plot([*xs, xs[0]], [*ys, ys[0]], color=color, marker=marker, markersize=5.5,
-                  linewidth=1.6, zorder=3)  # fmt: skip
-        sheet.write(axes, (0, 1.3), visible(name, limit=30), shift=(0, 12), align="center",
+        axes.plot(xs, ys, color=color, marker=marker, markersize=5.5, linewidth=1.6, zorder=3)
+        sheet.write(axes, (0, reach), visible(name, limit=30), shift=(0, 14), align="center",
                     bold=True)  # fmt: skip
-        told = ", ".join(f"{d} {decimal(s, 2)}" for d, s in scores)
+        told = ", ".join(f"{dimension} {decimal(score, 2)}" for dimension, score in scores)
         return sheet.svg(title, f"{visible(name)}: {told}")
+
+
+def _ring(scores: Sequence[float], angles: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Points at scores along spokes, closed."""
+    radii = [_HUB + (1 - _HUB) * score for score in scores]
+    points = [(r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)]
+    points.append(points[0])
+    return [x for x, _ in points], [y for _, y in points]
 
 
 # --------------------------------------------------------------------------------- internals

@@ -371,7 +371,7 @@ def _tax(summary: Mapping[str, Any]) -> PageSection | None:
         parts=(
             Part(
                 note="Every dimension from 0 to 1, outward is better for the attacker, relative "
-                "to the attackers of this run. A question mark was not measured or does not "
+                "to the attackers of this run. Charts leave out what was not measured or does not "
                 "differ between them.",
                 charts=_charts(*charts),
                 grids=(tables_of.tax(tax),),
