@@ -231,7 +231,7 @@ def test_raguard_blocks_what_it_removes_and_not_what_does_not_fit(ladder: World)
     ("setting", "message"),
     [
         ("protocol=aligned", "[ladder] belongs to protocol = 'ladder'"),
-        ("utility.queries=5", "[utility] is not part of protocol = 'ladder'"),
+        ("utility.queries=5", "[utility] is not for protocol = 'ladder'"),
         ('ladder.rungs=["top"]', "ladder.rungs"),
         ("ladder.ablations=true", "did you mean 'ablation'"),
     ],

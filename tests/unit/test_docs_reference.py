@@ -36,10 +36,13 @@ MODELS: dict[str, type[BaseModel]] = {
     "[prompt]": config.PromptPart,
     "[[attack]]": config.AttackPart,
     "[paraphrases]": config.ParaphrasesPart,
+    "[dose]": config.DosePart,
     "[[defense]]": config.Part,
     "[calibration]": config.CalibrationPart,
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
+    "[tax]": config.TaxPart,
+    "[arena]": config.ArenaPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,
@@ -165,7 +168,7 @@ def test_every_exit_code_is_documented() -> None:
 def plugin_sections() -> dict[tuple[str, str], str]:
     kinds = {"Attacks": "attack", "Data sets": "dataset", "Defenses": "defense",
              "Encoders": "encoder", "Generators": "generator", "Retrievers": "retriever",
-             "Label rules": "scorer"}  # fmt: skip
+             "Label rules": "scorer", "Tampering rules": "tamper"}  # fmt: skip
     found = {}
     for heading, body in sections(read(REFERENCE / "plug-ins.md"), 2).items():
         if heading in kinds:

@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
-from ragassay.config.ladder import LadderPart
+from ragassay.config.arena import ArenaPart, arena_faults, with_arena_defaults
+from ragassay.config.dose import DosePart, with_dose_defaults
+from ragassay.config.ladder import LadderPart, ladder_faults, with_ladder_defaults
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -35,6 +37,7 @@ from ragassay.config.parts import (
     ScoringPart,
     StatisticsPart,
     Strict,
+    TaxPart,
     UtilityPart,
     as_parts,
     one_or_several,
@@ -44,8 +47,10 @@ from ragassay.errors import ConfigError
 __all__ = [
     "INJECTION_ORDERS",
     "MAX_K",
+    "ArenaPart",
     "AttackPart",
     "CalibrationPart",
+    "DosePart",
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
@@ -58,6 +63,7 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
+    "TaxPart",
     "UtilityPart",
     "apply_override",
     "parse",
@@ -69,7 +75,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned", "ladder"] = "aligned"
+    protocol: Literal["aligned", "arena", "dose", "ladder"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -86,10 +92,13 @@ class ExperimentFile(Strict):
     prompt: PromptPart = PromptPart()
     attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
     paraphrases: ParaphrasesPart | None = None
+    dose: DosePart | None = None
     defense: Parts = ()
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    tax: TaxPart | None = None
+    arena: ArenaPart | None = None
     ladder: LadderPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
@@ -97,26 +106,20 @@ class ExperimentFile(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_ladder_has_its_table(cls, tree: Any) -> Any:
-        if isinstance(tree, dict) and tree.get("protocol") == "ladder" and "ladder" not in tree:
-            return {**tree, "ladder": {}}
-        return tree
+    def _of_the_protocol(cls, tree: Any) -> Any:
+        return with_arena_defaults(with_ladder_defaults(with_dose_defaults(tree)))
 
     @model_validator(mode="after")
-    def _tables_belong_to_the_protocol(self) -> ExperimentFile:
-        if self.ladder is not None and self.protocol != "ladder":
-            raise ValueError(
-                f"[ladder] belongs to protocol = 'ladder', and the protocol is {self.protocol!r}"
-            )
-        if self.protocol == "ladder":
-            for name in ("evidence", "utility", "paraphrases"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"[{name}] is not part of protocol = 'ladder'")
+    def _fits_the_protocol(self) -> ExperimentFile:
+        fault = "" if self.arena is None else arena_faults(self)
+        fault = fault or ("" if self.ladder is None else ladder_faults(self))
+        if fault:
+            raise ValueError(fault)
         return self
 
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:
-        if not self.attack:
+        if not self.attack and self.protocol != "dose":
             raise ValueError("at least one [[attack]] is needed")
         if not self.budgets or len(set(self.budgets)) != len(self.budgets):
             raise ValueError(f"budgets must be distinct and not empty, got {list(self.budgets)}")

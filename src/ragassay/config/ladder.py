@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -61,6 +61,26 @@ class LadderPart(Strict):
                 padded = rung in ("both", "mimicry")
                 found.append((rung, self.fillers[0] if padded else ""))
         return tuple(found)
+
+
+def with_ladder_defaults(tree: Any) -> Any:
+    """Add the table of the ladder protocol where it is left out."""
+    if isinstance(tree, dict) and tree.get("protocol") == "ladder":
+        return {"ladder": {}, **tree}
+    return tree
+
+
+def ladder_faults(file: Any) -> str:
+    """Say in one line what keeps an experiment file with a ``[ladder]`` from being played.
+
+    Empty where nothing does.
+    """
+    if file.protocol != "ladder":
+        return f"[ladder] belongs to protocol = 'ladder', the protocol is {file.protocol!r}"
+    for part in ("evidence", "utility", "paraphrases"):
+        if getattr(file, part) is not None:
+            return f"[{part}] is not for protocol = 'ladder'"
+    return ""
 
 
 def variant_name(rung: str, filler: str) -> str:

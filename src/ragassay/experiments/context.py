@@ -10,7 +10,8 @@ from ragassay.canon import digest, rng_for
 from ragassay.config import MAX_K
 from ragassay.errors import ConfigError, PluginError
 from ragassay.experiments.poison import group_poison
-from ragassay.experiments.setup import Arm, Setup, is_fitted, spare_queries
+from ragassay.experiments.questions import spare_queries
+from ragassay.experiments.setup import Arm, Setup, is_fitted
 from ragassay.matching import normalize_question, normalize_text
 from ragassay.plugins import Defense, Index, Tools
 from ragassay.types import Hit, PoisonSet, Query

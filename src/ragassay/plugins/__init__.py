@@ -37,6 +37,7 @@ from ragassay.plugins.protocols import (
     AttackerView,
     DatasetReader,
     Defense,
+    EditScorer,
     Encoder,
     Fitted,
     Generator,
@@ -56,6 +57,7 @@ __all__ = [
     "AttackerView",
     "DatasetReader",
     "Defense",
+    "EditScorer",
     "Encoder",
     "Fitted",
     "Found",
@@ -74,7 +76,9 @@ __all__ = [
     "summary",
 ]
 
-Kind = Literal["attack", "dataset", "defense", "encoder", "generator", "retriever", "scorer"]
+Kind = Literal[
+    "attack", "dataset", "defense", "encoder", "generator", "retriever", "scorer", "tamper"
+]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 
 
