@@ -30,7 +30,7 @@ k = 5
 [generator]
 plugin = "rule_reader.py:RuleReader"
 [statistics]
-draws = 200
+draws = 100
 [calibration]
 source = "crossfit"
 [ladder]
@@ -67,7 +67,7 @@ set = ["ladder.evaluation=6"]
 budgets = [2]
 retriever = { encoder = "hashing", encoder_options = { dimensions = 512 }, k = 4 }
 generator = { plugin = "rule_reader.py:RuleReader" }
-statistics = { draws = 200 }
+statistics = { draws = 100 }
 calibration = { source = "crossfit" }
 ladder = { evaluation = 12, fillers = ["clean"], learned = false }
 [[experiment.attack]]
