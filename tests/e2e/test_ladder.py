@@ -119,7 +119,7 @@ def test_a_ladder_shows_what_each_edit_takes_away(ladder: World) -> None:
     profiles = {each["variant"]: each for each in summary["profiles"]}
     assert profiles["template"]["profile"]["containment"]["value"] == 1.0
     assert profiles["prefix_removed"]["profile"]["containment"]["value"] == 0.0
-    assert profiles["length_matched/clean"]["profile"]["length_overlap"]["value"] == 1.0
+    assert profiles["both/clean"]["profile"]["length_overlap"]["value"] == 1.0
     assert all(each["payload_intact"] == each["crafted"] - each["not_possible"]
                for each in profiles.values())  # fmt: skip
     # Two of four passages of a town give its mason: the third mimicry has no source.
@@ -174,7 +174,7 @@ def test_a_killed_ladder_goes_on_and_workers_do_not_matter(ladder: World) -> Non
             os.kill(process.pid, signal.SIGKILL)
             break
         time.sleep(0.01)
-    process.wait()
+    process.communicate()
     again = ladder.run("run", "world.toml", "--out", "two", "--set", "run.workers=8")
     assert again.returncode == 0, again.stderr
     for stream in ("trials", "rungs", "learned"):
@@ -206,14 +206,17 @@ def test_raguard_blocks_what_it_removes_and_not_what_does_not_fit(ladder: World)
     shutil.copy(HERE / "open_reader.py", ladder.folder)
     text = LADDER.split("[[defense]]")[0] + (
         '[language_model]\nplugin = "open_reader.py:OpenReader"\nseed = 5\n'
-        '[[defense]]\nplugin = "raguard"\nfpr = 0.3\nexpand = 3\nmin_tokens = 6\n'
+        '[[defense]]\nplugin = "raguard"\nfpr = 0.05\nexpand = 3\nmin_tokens = 6\n'
     )
     ladder.experiment.write_text(text, encoding="utf-8")
     done = ladder.run("run", "world.toml", "--out", "run", "--set", "ladder.learned=false")
     assert done.returncode == 0, done.stderr
     row = rows(ladder.summary(), "raguard")["template"]
-    trials = [r for r in records(ladder, "run").values()
-              if r["spec"]["defense_label"] == "raguard" and r["spec"]["variant"] == "template"]  # fmt: skip
+    trials = [
+        record
+        for record in records(ladder, "run").values()
+        if (record["spec"]["defense_label"], record["spec"]["variant"]) == ("raguard", "template")
+    ]
     assert {len(trial["context"]) for trial in trials} == {15}
     blocked = surplus = 0
     for trial in trials:
@@ -233,7 +236,7 @@ def test_raguard_blocks_what_it_removes_and_not_what_does_not_fit(ladder: World)
         ("protocol=aligned", "[ladder] belongs to protocol = 'ladder'"),
         ("utility.queries=5", "[utility] is not for protocol = 'ladder'"),
         ('ladder.rungs=["top"]', "ladder.rungs"),
-        ("ladder.ablations=true", "did you mean 'ablation'"),
+        ("ladder.ablations=true", "unknown key 'ladder.ablations'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(ladder: World, setting: str, message: str) -> None:
@@ -267,7 +270,9 @@ def test_a_grid_writes_a_board_and_names_what_failed(world: World) -> None:
     # Equal passages of both folders stand in the corpus once.
     lines = (world.folder / "out/data/towns/corpus.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 60
-    table = list(csv.reader((world.folder / "out" / "leaderboard.csv").open(encoding="utf-8")))
+    table = list(
+        csv.reader((world.folder / "out" / "leaderboard.csv").read_text("utf-8").splitlines())
+    )
     assert {len(line) for line in table} == {len(table[0])}
     assert {line[2] for line in table[1:]} == {"'=HYPERLINK(1)"}  # no formula
     assert "=HYPERLINK(1)" in (world.folder / "out" / "leaderboard.html").read_text()

@@ -196,7 +196,7 @@ def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, str)) or (isinstance(value, float) and math.isfinite(value)):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return "[" + ", ".join(_value(each) for each in value) + "]"
     if isinstance(value, Mapping):

@@ -21,7 +21,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     part = ladder_part(setup)
     cells = len(setup.attacks) * len(part.variants)
     contexts = len(setup.evaluated) * (1 + cells) * len(setup.settings)
-    calls = expected_calls(setup, cells)
+    calls = expected_calls(setup, cells, len(setup.evaluated))
     if not part.end_to_end:
         calls = {title: max(0, count - contexts) for title, count in calls.items()}
     folder = setup.run_folder(out)

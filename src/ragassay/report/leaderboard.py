@@ -42,7 +42,7 @@ def rows_of(corpus: str, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             "reference": row["defense"] in summary["references"],
             "containment": made.get("containment"),
             "length_overlap": made.get("length_overlap"),
-            "saturated": list(row["saturated"]),
+            "saturated": list(row["saturated"]), "contexts": row["contexts"],
             **{name: row[name] for name in _SHARES},
             "fnr_matched": None if row["matched"] is None else row["matched"]["fnr"],
             "auroc": row["auroc"], "ece": row["ece"], "harm": row["harm"],
