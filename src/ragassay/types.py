@@ -94,13 +94,20 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What something spent: counts, and seconds of wall time and accelerator time."""
+    """What something spent: counts, and seconds of wall time and accelerator time.
+
+    ``model_calls`` are requests to a language model; ``model_forwards`` and ``model_backwards``
+    are sequences that went through an opened one, and those of them that were differentiated.
+    ``gpu_seconds`` are those of a CUDA device in opened models; 0 where there was none.
+    """
 
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     encoder_forwards: int = 0
     encoder_backwards: int = 0
+    model_forwards: int = 0
+    model_backwards: int = 0
     seconds: float = 0.0
     gpu_seconds: float = 0.0
 

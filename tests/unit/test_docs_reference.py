@@ -41,6 +41,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[calibration]": config.CalibrationPart,
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
+    "[tax]": config.TaxPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,

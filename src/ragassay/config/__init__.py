@@ -35,6 +35,7 @@ from ragassay.config.parts import (
     ScoringPart,
     StatisticsPart,
     Strict,
+    TaxPart,
     UtilityPart,
     as_parts,
     one_or_several,
@@ -58,6 +59,7 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
+    "TaxPart",
     "UtilityPart",
     "apply_override",
     "parse",
@@ -91,6 +93,7 @@ class ExperimentFile(Strict):
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    tax: TaxPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()

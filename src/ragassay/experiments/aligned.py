@@ -39,9 +39,10 @@ from ragassay.experiments.conditions import (
     why_dropped,
 )
 from ragassay.experiments.labels import compare_labels
+from ragassay.experiments.outcomes import outcome_rows
 from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.sections import sections
-from ragassay.experiments.tax import read_facts, run_tax
+from ragassay.experiments.tax import context_f1, read_facts, run_tax
 from ragassay.stats.intervals import COARSE_GROUPS, cluster_bootstrap
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
@@ -109,7 +110,17 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
             {label: [queries[q.id] for q in each] for label, each in members.items()},
         )
     )  # fmt: skip
-    summary["tax"] = run_tax(facts, analyzed, headline)
+    kinds = {title: each.get("outcome", "target") for title, each in facts.items()}
+    rows = outcome_rows(cells, chosen, conditions, kinds, summary["confidence"])
+    summary["outcomes"] = {"attacks": kinds, "rows": rows}
+    f1 = {
+        (cell.setting, cell.attack, cell.budget): context_f1(
+            conditions.of(cell)[2].trials, facts[cell.attack], cell.budget
+        )
+        for cell in cells
+        if cell.attack in facts and cell.defense == UNDEFENDED
+    }
+    summary["tax"] = run_tax(facts, analyzed, headline, rows, f1)
     summary["warnings"] = [*_warnings(queries, analyzed, headline), *delivery_warnings(facts)]
     return summary
 

@@ -12,6 +12,7 @@ from ragassay.experiments.clients import Clients, open_index
 from ragassay.experiments.context import Context, Ready, make_ready
 from ragassay.experiments.jobs import Spent, Work, run_jobs
 from ragassay.experiments.monitor import Monitor
+from ragassay.experiments.perplexity import perplexity_of
 from ragassay.experiments.poison import Crafter, craft_all
 from ragassay.experiments.setup import Arm, Setting, Setup
 from ragassay.experiments.tax import FACTS, attack_facts
@@ -72,8 +73,8 @@ class Session:
         self.monitor.stage("crafting the poison")
         crafter = self.crafter()
         sets = craft_all(crafter, self.folder, self.monitor.progress)
-        embed = getattr(self.index(self.setup.arms[0]), "embed", None)
-        facts = attack_facts(crafter, sets, embed=embed)
+        perplexity = perplexity_of(self.setup, self.clients.opened)
+        facts = attack_facts(crafter, sets, self.index(self.setup.arms[0]), perplexity)
         self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
         return sets
 

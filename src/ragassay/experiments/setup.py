@@ -160,6 +160,8 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if file["tax"] is None:  # runs from before there was such a part keep their names
+            del file["tax"]
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -207,7 +209,8 @@ class Setup:
         if part.path:
             content = existing_file(self.experiment.base / part.path).read_bytes()
             return hashlib.sha256(content).hexdigest()[:16]
-        return digest([self.helper.identity, prompts.load(part.prompt).digest])[:16]
+        template = template_beside(part.prompt, self.experiment.base)
+        return digest([self.helper.identity, template.digest])[:16]
 
     @property
     def headline(self) -> str:
@@ -283,6 +286,7 @@ def set_up(experiment: Experiment) -> Setup:
             for part in (Part(plugin="none"), *_without_none(file.defense))
         ],
         lambda: _named("generator", file.language_model, base, Generator),
+        wanted=file.tax is not None and file.tax.perplexity,
     )
     arms = tuple(
         Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
@@ -339,9 +343,14 @@ def _without_none(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.plugin != "none"]
 
 
-def _template(name: str, base: Path) -> prompts.Template:
+def template_beside(name: str, base: Path) -> prompts.Template:
+    """Load a template from a file beside the experiment, else by name."""
     path = base / name
-    template = prompts.load(str(path) if path.is_file() else name)
+    return prompts.load(str(path) if path.is_file() else name)
+
+
+def _template(name: str, base: Path) -> prompts.Template:
+    template = template_beside(name, base)
     wrong = template.slots ^ {"contexts", "question"}
     if wrong:
         raise ConfigError(

@@ -33,6 +33,7 @@ from ragassay import plugins
 from ragassay.canon import digest
 from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Encoder
+from ragassay.plugins.access import OpenEncoder, WhiteBoxEncoder
 from ragassay.retrieval.ranking import (
     check_k,
     hits_of,
@@ -123,6 +124,25 @@ class DenseRetriever:
             self.titles,
         ]
         return f"dense:{digest(parts)[:16]}"
+
+    def white_box(self) -> WhiteBoxEncoder:
+        """Open the encoder for attacks that use gradients; its weights are loaded once.
+
+        Raises
+        ------
+        ConfigError
+            The encoder does not give gradients.
+        """
+        if not isinstance(self._encoder, OpenEncoder):
+            raise ConfigError(
+                f"encoder {self.encoder!r} gives no gradients, and a white-box attack needs them; "
+                "use 'minilm' or 'sentence_transformers'"
+            )
+        return self._encoder.white_box(
+            similarity=self.similarity,
+            query_tokens=self.max_tokens_query,
+            passage_tokens=self.max_tokens_poison,
+        )
 
     def index(
         self,
