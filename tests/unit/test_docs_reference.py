@@ -42,6 +42,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
     "[tax]": config.TaxPart,
+    "[arena]": config.ArenaPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,

@@ -65,6 +65,10 @@ PROTOCOLS = {
             name="dose", version=1, player="dose_play", analyst="dose_analysis",
             planner="dose_plan",
         ),
+        Protocol(
+            name="arena", version=1, player="arena_play", analyst="arena_analysis",
+            planner="arena_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

@@ -12,8 +12,10 @@ from typing import Any
 from ragassay import plugins, prompts
 from ragassay.canon import digest, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
+from ragassay.data.assembly import corpus_fingerprint
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.arena_released import resolve_arena
 from ragassay.experiments.dose_parts import tampering_facts
 from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
@@ -143,7 +145,7 @@ class Setup:
     @property
     def corpus_fingerprint(self) -> str:
         """Digest of the corpus alone: other questions over it reuse its index."""
-        return digest([[p.id, p.title, p.text] for p in self.dataset.corpus])
+        return corpus_fingerprint(self.dataset.corpus)
 
     @property
     def prompt_identity(self) -> str:
@@ -162,6 +164,7 @@ class Setup:
                 del file["dataset"][where]  # where the data lie is not what they are
         if file["tax"] is None:  # runs from before there was such a part keep their names
             del file["tax"]
+        resolve_arena(file, self.experiment.file.arena, self.experiment.base)
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -195,7 +198,7 @@ class Setup:
             },
             "utility": len(self.held_out),
             "prompt": self.prompt_identity,
-            "attacks": {part.title: part.identity for part in self.attacks},
+            "attacks": {part.title: part.identity for part in self.attacks if "attack" in file},
             "defenses": {part.title: part.identity for part in self.defenses},
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
