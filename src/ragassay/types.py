@@ -64,12 +64,13 @@ class Dataset:
 
     ``drafts`` holds, for a query id, the texts that are published with the data set to argue
     for the attacker's answer (for PoisonedRAG: the part I, without the question prefix).
-    ``fingerprint`` is a digest of everything that can change a result.
+    ``fingerprint`` is a digest of everything that can change a result. A large ``corpus`` may
+    stay on disk; its passages are then read when they are asked for.
     """
 
     name: str
     fingerprint: str
-    corpus: tuple[Passage, ...]
+    corpus: Sequence[Passage]
     queries: tuple[Query, ...]
     targets: Mapping[str, Target]
     drafts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any
 from ragassay import plugins, prompts
 from ragassay.canon import digest, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
+from ragassay.data.assembly import corpus_fingerprint
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
 from ragassay.experiments.arena_released import resolve_arena
@@ -144,7 +145,7 @@ class Setup:
     @property
     def corpus_fingerprint(self) -> str:
         """Digest of the corpus alone: other questions over it reuse its index."""
-        return digest([[p.id, p.title, p.text] for p in self.dataset.corpus])
+        return corpus_fingerprint(self.dataset.corpus)
 
     @property
     def prompt_identity(self) -> str:

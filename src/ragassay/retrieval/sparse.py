@@ -125,7 +125,7 @@ class BM25Retriever:
         BackendUnavailable
             bm25s is not installed.
         """
-        passages = ordered_corpus(corpus, titles=self.titles)
+        passages = tuple(ordered_corpus(corpus, titles=self.titles))
         index = BM25Index(self, passages)
         if progress is not None:
             progress(len(passages), len(passages))
