@@ -22,7 +22,7 @@ budgets = [3]
 [dataset]
 plugin = "beir"
 path = "data"
-group_size = 5
+group_size = 1
 [retriever]
 encoder = "hashing"
 encoder_options = { dimensions = 4096 }

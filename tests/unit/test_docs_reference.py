@@ -43,6 +43,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[utility]": config.UtilityPart,
     "[tax]": config.TaxPart,
     "[arena]": config.ArenaPart,
+    "[ladder]": config.LadderPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,
