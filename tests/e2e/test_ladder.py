@@ -193,8 +193,11 @@ def test_end_to_end_follows_a_rung_to_the_answer(ladder: World) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     summary = ladder.summary()
-    chosen = (summary["headline"], "containment_only")
-    cells = [cell for cell in summary["end_to_end"] if (cell["scorer"], cell["defense"]) == chosen]
+    cells = [
+        cell
+        for cell in summary["end_to_end"]
+        if cell["scorer"] == summary["headline"] and cell["defense"] == "containment_only"
+    ]
     rates = {cell["variant"]: cell["rates"] for cell in cells}
     assert rates["template"]["p0"]["value"] > rates["template"]["p1"]["value"]
     assert rates["prefix_removed"]["p1"]["value"] > rates["template"]["p1"]["value"]
