@@ -297,7 +297,7 @@ def test_plan_counts_before_anything_runs(arena: World) -> None:
     ("setting", "message"),
     [
         ("arena.attackers=[5]", "no query has 5 attackers"),
-        ("protocol=aligned", "[arena] is for protocol = 'arena'"),
+        ("protocol=aligned", "[arena] belongs to protocol = 'arena'"),
         ('arena.only=["gaslite"]', "set 'released'"),
         ("arena.released=nowhere", "arena.released brings its own attackers"),
     ],
