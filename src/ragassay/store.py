@@ -6,11 +6,15 @@
     resolved.json     every setting with its default, and the identities of all parts
     environment.json  versions, platform, model digests (not part of any result)
     queries.jsonl     questions, references, targets
+    targets.jsonl     where answers are labeled for several targets: these, by name
     poison.jsonl      the poison sets, with provenance and cost: the ledger of origin
     passages.jsonl    corpus passages that stood in some context
+    rounds.jsonl      (arena) who competed with which answers, and what was retrieved
     trials.jsonl      one record per trial, raw
     edits.jsonl       dose protocol: the arm of each trial, and the edits of its passages
     scores.jsonl      one record per trial and scorer
+    rungs.jsonl       edited poison of a control ladder, with what was edited
+    learned.jsonl     what learned scorers say of the candidates of a control ladder
     summary.json      the analysis: equal inputs give equal bytes
     report.html/.md   what people read
 
@@ -55,7 +59,10 @@ from ragassay.types import (
 )
 
 VERSION = 1
-STREAMS = ("queries", "poison", "passages", "trials", "edits", "scores")
+STREAMS = (
+    "queries", "targets", "poison", "rungs", "passages", "rounds", "trials", "edits", "scores",
+    "learned",
+)  # fmt: skip
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
@@ -163,6 +170,15 @@ class RunFolder:
             self._records(
                 "queries",
                 lambda body: (_make(Query, body["query"]), _make(Target, body["target"])),
+            )
+        )
+
+    def targets(self) -> dict[str, dict[str, Target]]:
+        """Targets by name, for each question whose answers are labeled for several of them."""
+        return dict(
+            self._records(
+                "targets",
+                lambda body: {name: _make(Target, each) for name, each in body.items()},
             )
         )
 

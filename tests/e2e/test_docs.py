@@ -20,6 +20,7 @@ import typer
 
 from ragassay import config, plugins
 from ragassay.cli import app
+from ragassay.config.grid import GridFile
 from ragassay.testing import check_attack, check_defense
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -266,6 +267,8 @@ def test_experiment_blocks_are_valid_and_name_known_options(block: Block) -> Non
     tree = tomllib.loads(block.text)
     if "project" in tree:
         return
+    if "corpus" in tree:  # the file of a grid, with an experiment inside
+        tree = {**GridFile.model_validate(tree).experiment, "protocol": "ladder"}
     file = config.parse({**_NEEDED, **tree}, str(block))
     for kind, parts in {
         "dataset": [file.dataset], "retriever": file.retriever, "attack": file.attack,

@@ -42,6 +42,8 @@ MODELS: dict[str, type[BaseModel]] = {
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
     "[tax]": config.TaxPart,
+    "[arena]": config.ArenaPart,
+    "[ladder]": config.LadderPart,
     "[scoring]": config.ScoringPart,
     "[statistics]": config.StatisticsPart,
     "[run]": config.RunPart,

@@ -13,7 +13,18 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, gate, labels, poison, probe, profile, reproduce, runs
+from ragassay.cli import (
+    audit,
+    exchange,
+    gate,
+    grid,
+    labels,
+    poison,
+    probe,
+    profile,
+    reproduce,
+    runs,
+)
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, GateUsage, Interrupted, RagassayError
 
@@ -36,6 +47,7 @@ app.command()(gate.power)
 app.command()(probe.probe)
 app.command()(poison.attack)
 app.command()(profile.profile)
+app.command()(grid.grid)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")

@@ -15,7 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.arena import ArenaPart, arena_faults, with_arena_defaults
 from ragassay.config.dose import DosePart, with_dose_defaults
+from ragassay.config.ladder import LadderPart, ladder_faults, with_ladder_defaults
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -45,12 +47,14 @@ from ragassay.errors import ConfigError
 __all__ = [
     "INJECTION_ORDERS",
     "MAX_K",
+    "ArenaPart",
     "AttackPart",
     "CalibrationPart",
     "DosePart",
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
+    "LadderPart",
     "LanguageModelPart",
     "ParaphrasesPart",
     "Part",
@@ -71,7 +75,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned", "dose"] = "aligned"
+    protocol: Literal["aligned", "arena", "dose", "ladder"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -94,6 +98,8 @@ class ExperimentFile(Strict):
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
     tax: TaxPart | None = None
+    arena: ArenaPart | None = None
+    ladder: LadderPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
@@ -101,7 +107,15 @@ class ExperimentFile(Strict):
     @model_validator(mode="before")
     @classmethod
     def _of_the_protocol(cls, tree: Any) -> Any:
-        return with_dose_defaults(tree)
+        return with_arena_defaults(with_ladder_defaults(with_dose_defaults(tree)))
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> ExperimentFile:
+        fault = "" if self.arena is None else arena_faults(self)
+        fault = fault or ("" if self.ladder is None else ladder_faults(self))
+        if fault:
+            raise ValueError(fault)
+        return self
 
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:

@@ -12,7 +12,7 @@ from ragassay.config.parts import MAX_K, Part, Parts, Strict, as_parts
 Control = Literal["closed_book", "irrelevant"]
 _RULES = (Part(plugin="entity_swap"), Part(plugin="number_swap"), Part(plugin="negation"))
 _SCORING = {"rules": ["polarity", "endorse"]}
-_OF_OTHERS = ("attack", "budgets", "paraphrases", "evidence", "utility")
+_OF_OTHERS = ("attack", "budgets", "paraphrases", "evidence", "utility", "tax")
 
 
 class DosePart(Strict):

@@ -75,7 +75,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
     chosen = choose_scorers(resolved, scores, scorers, store.path)
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
     conditions = Conditions(trials.values(), scores, members, settings["statistics"]["confidence"])
-    judge = _Judge(settings["statistics"], settings["seed"], members, conditions)
+    judge = Judge(settings["statistics"], settings["seed"], members, conditions)
     analyzed = [judge.cell(cell, scorer) for scorer in chosen for cell in cells]
     planned = resolved.get("planned")
     if planned is None:  # imported answers say how many there are: not every place has one
@@ -203,8 +203,19 @@ def _planned(members: Mapping[str, Sequence[Query]], cells: Sequence[Cell]) -> i
     return sum(len(members[place[0]]) for place in places)
 
 
+def judge_of(
+    settings: Mapping[str, Any],
+    members: Mapping[str, Sequence[Query]],
+    trials: Iterable[TrialRecord],
+    scores: Scores,
+) -> Judge:
+    """What turns some of the trials of a run into figures of the four conditions."""
+    conditions = Conditions(trials, scores, members, settings["statistics"]["confidence"])
+    return Judge(settings["statistics"], settings["seed"], members, conditions)
+
+
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class Judge:
     """Turns the conditions of a cell into figures, each with its interval and its denominator."""
 
     statistics: Mapping[str, Any]

@@ -62,8 +62,16 @@ PROTOCOLS = {
             planner="aligned_plan",
         ),
         Protocol(
+            name="ladder", version=1, player="ladder_play", analyst="ladder_analysis",
+            planner="ladder_plan",
+        ),
+        Protocol(
             name="dose", version=1, player="dose_play", analyst="dose_analysis",
             planner="dose_plan",
+        ),
+        Protocol(
+            name="arena", version=1, player="arena_play", analyst="arena_analysis",
+            planner="arena_plan",
         ),
     )
 }  # fmt: skip

@@ -73,10 +73,14 @@ class Session:
         self.monitor.stage("crafting the poison")
         crafter = self.crafter()
         sets = craft_all(crafter, self.folder, self.monitor.progress)
-        perplexity = perplexity_of(self.setup, self.clients.opened)
-        facts = attack_facts(crafter, sets, self.index(self.setup.arms[0]), perplexity)
-        self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
+        self.note_facts(sets)
         return sets
+
+    def note_facts(self, sets: Mapping[tuple[str, str], PoisonSet]) -> None:
+        """Write what the attacks cost and need, measured on their poison."""
+        perplexity = perplexity_of(self.setup, self.clients.opened)
+        facts = attack_facts(self.crafter(), sets, self.index(self.setup.arms[0]), perplexity)
+        self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
 
     def bench(self, setting: Setting) -> Bench:
         """What all trials of a setting share."""

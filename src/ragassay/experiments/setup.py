@@ -15,6 +15,7 @@ from ragassay.config import AttackPart, ExperimentFile, Part, read
 from ragassay.data.assembly import corpus_fingerprint
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.arena_released import resolve_arena
 from ragassay.experiments.dose_parts import tampering_facts
 from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
@@ -161,8 +162,11 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if file["ladder"] is None:
+            del file["ladder"]
         if file["tax"] is None:  # runs from before there was such a part keep their names
             del file["tax"]
+        resolve_arena(file, self.experiment.file.arena, self.experiment.base)
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -196,7 +200,7 @@ class Setup:
             },
             "utility": len(self.held_out),
             "prompt": self.prompt_identity,
-            "attacks": {part.title: part.identity for part in self.attacks},
+            "attacks": {part.title: part.identity for part in self.attacks if "attack" in file},
             "defenses": {part.title: part.identity for part in self.defenses},
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
@@ -305,6 +309,8 @@ def set_up(experiment: Experiment) -> Setup:
     helper = victims[0].generator if file.helper is None else helper_of(experiment)
     dataset = load_dataset(experiment)
     evaluated = evaluated_questions(file, dataset)
+    if file.ladder is not None and file.ladder.evaluation:
+        evaluated = evaluated[: file.ladder.evaluation]
     return Setup(
         experiment=experiment,
         dataset=dataset,
@@ -416,8 +422,5 @@ def _named(
 
 
 def _members(protocol: type) -> list[str]:
-    return sorted(
-        name
-        for name in {*vars(protocol), *getattr(protocol, "__annotations__", {})}
-        if not name.startswith("_")
-    )
+    names = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+    return sorted(name for name in names if not name.startswith("_"))

@@ -192,6 +192,11 @@ class BM25Index:
             found.append(hits)
         return found
 
+    @property
+    def scores_alone(self) -> bool:
+        """Whether the score of an injected passage does not depend on the others."""
+        return self._options.statistics == "frozen"
+
     def poisoned(
         self, queries: Sequence[Query], poison: Sequence[Passage], k: int
     ) -> list[tuple[Hit, ...]]:
