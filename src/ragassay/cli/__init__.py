@@ -13,7 +13,18 @@ from typing import Annotated
 import typer
 
 from ragassay import __version__
-from ragassay.cli import audit, exchange, gate, labels, poison, probe, profile, reproduce, runs
+from ragassay.cli import (
+    audit,
+    exchange,
+    gate,
+    labels,
+    poison,
+    probe,
+    profile,
+    reproduce,
+    runs,
+    system,
+)
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, GateUsage, Interrupted, RagassayError
 
@@ -39,6 +50,7 @@ app.command()(profile.profile)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")
+app.add_typer(system.system_app, name="system")
 app.command("list")(runs.list_plugins)
 app.command()(runs.show)
 app.command()(runs.doctor)

@@ -157,6 +157,8 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if not file["system"]:  # else protocol "system" says what they are
+            del file["system"]
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}

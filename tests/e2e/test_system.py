@@ -1,0 +1,88 @@
+"""A system under test as its owners run it: matched answers, faults, kills at any moment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+World = Any  # the fixture of conftest.py
+HERE = Path(__file__).parent
+EXPERIMENT = """
+protocol = "system"
+name = "mine"
+budgets = [1, 3]
+[dataset]
+plugin = "beir"
+path = "data"
+group_size = 5
+[[attack]]
+plugin = "poisonedrag"
+[[system]]
+plugin = "disk_system.py:DiskSystem"
+label = "plain"
+store = "store"
+[[system]]
+plugin = "disk_system.py:DiskSystem"
+label = "guarded"
+store = "store"
+guard = true
+[statistics]
+draws = 200
+"""
+QUESTIONS, SYSTEMS = 15, 2
+TRIALS = QUESTIONS * SYSTEMS * 3
+
+
+@pytest.fixture
+def systems(world: World) -> World:
+    """The small world with its passages in a store of their own."""
+    shutil.copy(HERE / "disk_system.py", world.folder)
+    (world.folder / "mine.toml").write_text(EXPERIMENT, encoding="utf-8")
+    store = world.folder / "store"
+    store.mkdir()
+    for line in (world.folder / "data" / "corpus.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        body = {"text": row["text"], "marked": False}
+        (store / f"{row['_id']}.json").write_text(json.dumps(body), encoding="utf-8")
+    return world
+
+
+def contents(world: World) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (world.folder / "store").glob("*.json")}
+
+
+def cell(world: World, defense: str, budget: int) -> dict[str, Any]:
+    return next(
+        each for each in world.summary()["cells"]
+        if (each["defense"], each["budget"], each["scorer"]) == (defense, budget, "tokens")
+    )  # fmt: skip
+
+
+def test_two_settings_of_a_system_are_compared_as_constructed(systems: World) -> None:
+    before = contents(systems)
+    done = systems.run("system", "run", "mine.toml", "--out", "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert contents(systems) == before
+    summary = systems.summary()
+    assert summary["protocol"] == "system/1"
+    assert summary["trials"] == {"planned": TRIALS, "done": TRIALS, "failed": 0, "missing": 0}
+    guarded = cell(systems, "guarded", 3)
+    assert {name: each["count"] for name, each in guarded["rates"].items()} == {
+        "c0": 0, "c1": 0, "p0": 15, "p1": 0
+    }  # fmt: skip
+    assert guarded["effects"]["P"]["count"] == guarded["effects"]["N"]["count"] == 15
+    retrieved = guarded["context"]["p0"]["retrieved"]
+    assert (retrieved["own"], retrieved["passages"]) == (3, 4)
+    assert guarded["context"]["p1"]["retrieved"]["own"] == 0
+    assert guarded["context"]["c0"]["support_retrieved"]["contexts_with"] == 1
+    assert (systems.folder / "run" / "report.html").exists()
+    gate = systems.run("gate", "run", "--rule", "net_reduction >= 20pp")
+    assert gate.returncode in (0, 2), gate.stderr
