@@ -41,7 +41,7 @@ class DiskSystem:
         words = set(re.findall(r"\w+", question.lower()))
         documents = [
             (name, body["text"]) for name, body in self._all()
-            if not (self.guard and body["text"].startswith("Sources"))
+            if not (self.guard and "Sources" in body["text"])
         ]  # fmt: skip
         scored = [(len(words & set(re.findall(r"\w+", text.lower()))), name, text)
                   for name, text in documents]  # fmt: skip
@@ -60,6 +60,10 @@ class DiskSystem:
 
     def marked(self) -> set[str]:
         return {name for name, body in self._all() if body["marked"]}
+
+    def contents(self) -> list[tuple[str, str]]:
+        return [(path.name, path.read_bytes().decode("utf-8"))
+                for path in sorted(Path(self.store).glob("*.json"))]  # fmt: skip
 
     def _all(self) -> list[tuple[str, dict]]:
         return [(path.stem, json.loads(path.read_text(encoding="utf-8")))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 World = Any  # the fixture of conftest.py
@@ -86,3 +85,23 @@ def test_two_settings_of_a_system_are_compared_as_constructed(systems: World) ->
     assert (systems.folder / "run" / "report.html").exists()
     gate = systems.run("gate", "run", "--rule", "net_reduction >= 20pp")
     assert gate.returncode in (0, 2), gate.stderr
+
+
+def kill_runs(systems: World, file: str, kills: int, seed: int, **env: str) -> dict[str, Any]:
+    told = subprocess.run(
+        [sys.executable, str(HERE / "kill_runs.py"), file, str(kills), str(seed)],
+        cwd=systems.folder, env={**os.environ, **systems.env, **env}, capture_output=True,
+        text=True, check=False, timeout=300, encoding="utf-8",
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr[-2000:]
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+def test_after_any_of_50_kills_cleaning_leaves_the_store_byte_for_byte(systems: World) -> None:
+    text = EXPERIMENT.replace("budgets = [1, 3]", "budgets = [3]")
+    text += '[scoring]\nrules = ["tokens"]\n'
+    (systems.folder / "mine.toml").write_text(text, encoding="utf-8")
+    told = kill_runs(systems, "mine.toml", 50, 7, DISK_WRITE_DELAY="0.002", DISK_ASK_DELAY="0.002")
+    assert told["open"] == 50
+    assert told["difference"] == ""
+    assert told["left"] >= 25  # most kills did leave poison behind

@@ -65,7 +65,9 @@ class _Open:
     def __init__(self) -> None:
         self.stack = ExitStack()
         self.store: VectorStore | None = None
+        self.client: ModelClient | None = None
         self.bench: Bench | None = None
+        self.parts: _Parts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +192,10 @@ class StorePipeline:
             Hit(passage=passage, rank=rank, score=score)
             for rank, (passage, score) in enumerate(found, start=1)
         )
-        bench = self._bench()
+        client, bench = self._bench()
         query = Query(id=digest(question)[:16], text=question, group="")
         job = self._job(query, hits)
-        with bench.model.worker():  # type: ignore[attr-defined]
+        with client.worker():
             record = run_trial(job, bench)
         if record.status != "done" or record.answer is None:
             raise BackendError(record.error)
@@ -220,14 +222,14 @@ class StorePipeline:
     def close(self) -> None:
         """Close store and model."""
         self._open.stack.close()
-        self._open.store, self._open.bench = None, None
+        self._open.store, self._open.client, self._open.bench = None, None, None
 
     # ----------------------------------------------------------------------------- internals
 
     def _encode(self, texts: Sequence[str]) -> Vectors:
         vectors = np.asarray(self._parts().encoder.encode(list(texts)), dtype=np.float32)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return vectors / np.where(lengths > 0, lengths, 1)  # type: ignore[no-any-return]
+        return np.asarray(vectors / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
     def _job(self, query: Query, hits: tuple[Hit, ...]) -> Job:
         parts = self._parts()
@@ -246,12 +248,13 @@ class StorePipeline:
 
     version: ClassVar[str] = "1"
 
-    def _bench(self) -> Bench:
-        if self._open.bench is None:
+    def _bench(self) -> tuple[ModelClient, Bench]:
+        if self._open.client is None or self._open.bench is None:
             cache = GenerationCache(cache_folder() / "generations.sqlite")
             self._open.stack.callback(cache.close)
             client = ModelClient(self._parts().generator, cache)
             self._open.stack.callback(client.close)
+            self._open.client = client
             self._open.bench = Bench(
                 model=client,
                 embed=self._encode,
@@ -261,12 +264,11 @@ class StorePipeline:
                 seed=0,
                 k=self.k,
             )
-        return self._open.bench
+        return self._open.client, self._open.bench
 
     def _parts(self) -> _Parts:
-        known: _Parts | None = getattr(self._open, "parts", None)
-        if known is not None:
-            return known
+        if self._open.parts is not None:
+            return self._open.parts
         encoder, _ = _built("encoder", self.encoder, self.encoder_options)
         generator, generator_identity = _built("generator", self.generator, self.generator_options)
         defense, defense_identity = _built("defense", self.defense, self.defense_options)
@@ -278,7 +280,7 @@ class StorePipeline:
         if getattr(defense, "expand", 1) != 1:
             raise ConfigError(f"defense {self.defense!r} asks for more passages than k; not here")
         parts = _Parts(encoder, generator, defense, defense_identity, generator_identity)
-        self._open.parts = parts  # type: ignore[attr-defined]
+        self._open.parts = parts
         return parts
 
 
