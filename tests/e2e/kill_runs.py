@@ -23,7 +23,7 @@ from ragassay.experiments import aligned, system_play
 from ragassay.experiments.runner import run
 from ragassay.experiments.setup import load_experiment
 from ragassay.experiments.system_clean import clean
-from ragassay.experiments.system_journal import Journal
+from ragassay.experiments.system_journal import JOURNAL, Journal
 from ragassay.experiments.system_setup import build_systems, set_up
 
 
@@ -59,35 +59,57 @@ def contents(experiment: Any) -> dict[str, str]:
         system.close()
 
 
+def poisoned_seconds(pid: int, journal: Journal) -> float:
+    """How long a whole run has poison in stores, from the first line of its journal on."""
+    size, first, last = 0, 0.0, 0.0
+    while os.waitpid(pid, os.WNOHANG)[0] != pid:
+        now = journal.path.stat().st_size if journal.path.exists() else 0
+        if now != size:
+            size, last = now, time.monotonic()
+            first = first or last
+        time.sleep(0.002)
+    return last - first
+
+
 def main(path: str, kills: int, seed: int) -> None:
     experiment = load_experiment(path)
     assert aligned
     assert system_play
-    set_up(experiment)  # imports the plug-ins; nothing is opened
+    systems = set_up(experiment).systems  # imports the plug-ins; nothing is opened
+    forks = hasattr(systems[0].instance, "store") and not hasattr(systems[0].instance, "contents")
     there = Path("contents.json")
 
+    def step(work: Callable[[], Any]) -> None:
+        """Do it in a process of its own where a store starts threads, else here."""
+        if forks:
+            waited(forked(work, there))
+        else:
+            there.write_text(json.dumps(work()), encoding="utf-8")
+
     def look() -> dict[str, str]:
-        waited(forked(lambda: contents(experiment), there))
+        step(lambda: contents(experiment))
         return json.loads(there.read_text(encoding="utf-8"))
 
     rng = np.random.default_rng(seed)
     first = Path("runs") / "whole"
-    start = time.monotonic()
-    waited(forked(lambda: run(experiment, out=first) and None))
-    before, length = look(), time.monotonic() - start
+    length = poisoned_seconds(
+        forked(lambda: run(experiment, out=first) and None), Journal(first / JOURNAL)
+    )
+    before = look()
     told = {"kills": 0, "open": 0, "left": 0, "difference": "", "documents": len(before)}
     attempt = 0
     while told["open"] < kills and not told["difference"] and attempt < 4 * kills:
         attempt += 1
         out = Path("runs") / f"killed{attempt}"
-        journal = Journal(out / "ingested.jsonl")
+        journal = Journal(out / JOURNAL)
         pid = forked(lambda out=out: run(experiment, out=out) and None)
         ended = False
         while not ended and not journal.open_entries():
+            time.sleep(0.001)
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid
         if ended:
             continue
-        time.sleep(float(rng.uniform(0, 0.6 * length)))
+        time.sleep(float(rng.uniform(0, length)))
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             continue
         os.kill(pid, signal.SIGKILL)
@@ -97,7 +119,7 @@ def main(path: str, kills: int, seed: int) -> None:
             continue
         told["open"] += 1
         told["left"] += look() != before
-        waited(forked(lambda out=out: clean(experiment, out=out) and None))
+        step(lambda out=out: clean(experiment, out=out) and None)
         after = look()
         if after != before:
             names = sorted(before.keys() ^ after.keys())

@@ -37,6 +37,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[[attack]]": config.AttackPart,
     "[paraphrases]": config.ParaphrasesPart,
     "[[defense]]": config.Part,
+    "[[system]]": config.Part,
     "[calibration]": config.CalibrationPart,
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
@@ -165,7 +166,7 @@ def test_every_exit_code_is_documented() -> None:
 def plugin_sections() -> dict[tuple[str, str], str]:
     kinds = {"Attacks": "attack", "Data sets": "dataset", "Defenses": "defense",
              "Encoders": "encoder", "Generators": "generator", "Retrievers": "retriever",
-             "Label rules": "scorer"}  # fmt: skip
+             "Label rules": "scorer", "Systems": "system"}  # fmt: skip
     found = {}
     for heading, body in sections(read(REFERENCE / "plug-ins.md"), 2).items():
         if heading in kinds:
