@@ -76,7 +76,7 @@ def main(path: str, kills: int, seed: int) -> None:
     assert aligned
     assert system_play
     systems = set_up(experiment).systems  # imports the plug-ins; nothing is opened
-    forks = hasattr(systems[0].instance, "store") and not hasattr(systems[0].instance, "contents")
+    forks = not hasattr(systems[0].instance, "contents")
     there = Path("contents.json")
 
     def step(work: Callable[[], Any]) -> None:

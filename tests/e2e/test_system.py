@@ -99,9 +99,78 @@ def kill_runs(systems: World, file: str, kills: int, seed: int, **env: str) -> d
 
 def test_after_any_of_50_kills_cleaning_leaves_the_store_byte_for_byte(systems: World) -> None:
     text = EXPERIMENT.replace("budgets = [1, 3]", "budgets = [3]")
+    text = text.replace("group_size = 5", "group_size = 3\nlimit = 6")
     text += '[scoring]\nrules = ["tokens"]\n'
+    for path in (systems.folder / "store").glob("d*-[23].json"):
+        path.unlink()  # a small store, for speed
     (systems.folder / "mine.toml").write_text(text, encoding="utf-8")
     told = kill_runs(systems, "mine.toml", 50, 7, DISK_WRITE_DELAY="0.002", DISK_ASK_DELAY="0.002")
     assert told["open"] == 50
     assert told["difference"] == ""
     assert told["left"] >= 25  # most kills did leave poison behind
+
+
+def test_a_killed_run_must_be_cleaned_up_and_then_goes_on_to_the_same_result(
+    systems: World,
+) -> None:
+    systems.run("system", "run", "mine.toml", "--out", "whole")
+    before = contents(systems)
+    process = systems.start("system", "run", "mine.toml", "--out", "run", DISK_ASK_DELAY="0.2")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and contents(systems) == before:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert contents(systems) != before
+    refused = systems.run("system", "run", "mine.toml", "--out", "run")
+    assert refused.returncode == 4
+    assert "an earlier run left up to" in refused.stderr
+    other = systems.run("system", "run", "mine.toml", "--out", "other")
+    assert other.returncode == 4
+    assert "marked poison documents" in other.stderr
+    cleaned = systems.run("system", "clean", "mine.toml", "--out", "run")
+    assert cleaned.returncode == 0, cleaned.stderr
+    assert "1 unfinished injections" in cleaned.stdout
+    assert contents(systems) == before
+    again = systems.run("system", "run", "mine.toml", "--out", "run")
+    assert again.returncode == 0, again.stderr
+    whole = (systems.folder / "whole" / "summary.json").read_bytes()
+    assert (systems.folder / "run" / "summary.json").read_bytes() == whole
+
+
+def test_ctrl_c_takes_the_poison_out(systems: World) -> None:
+    before = contents(systems)
+    process = systems.start("system", "run", "mine.toml", "--out", "run", DISK_ASK_DELAY="0.2")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and contents(systems) == before:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, output
+    assert contents(systems) == before
+
+
+def test_a_system_that_is_not_local_needs_the_flag(systems: World) -> None:
+    source = (systems.folder / "disk_system.py").read_text(encoding="utf-8")
+    (systems.folder / "disk_system.py").write_text(source.replace("local = True", "local = False"))
+    refused = systems.run("system", "run", "mine.toml", "--out", "run")
+    assert refused.returncode == 2
+    assert "--allow-remote" in refused.stderr
+    assert not (systems.folder / "run" / "trials.jsonl").exists()
+
+
+def test_a_lost_journal_is_made_up_for_by_the_mark(systems: World) -> None:
+    before = contents(systems)
+    body = {"text": "left by another run", "marked": True}
+    (systems.folder / "store" / "x.json").write_text(json.dumps(body), encoding="utf-8")
+    told = systems.run("system", "clean", "mine.toml", "--out", "run")
+    assert told.returncode == 4
+    assert "--marked" in told.stderr
+    assert systems.run("system", "clean", "mine.toml", "--out", "run", "--marked").returncode == 0
+    assert contents(systems) == before
+
+
+def test_attacks_that_look_inside_are_refused(systems: World) -> None:
+    refused = systems.run("plan", "mine.toml", "--set", "attack=['corpuspoison']")
+    assert refused.returncode == 2
+    assert "play the file" in refused.stderr

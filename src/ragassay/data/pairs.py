@@ -7,7 +7,7 @@ Targets come from a file of their own, such as ``ragassay data targets`` writes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -199,9 +199,11 @@ def _answers(entry: Entry, name: str, separator: str) -> tuple[str, ...]:
         except ValueError:
             items = None
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
-            value = items
+            return _distinct(items)
     if isinstance(value, str):
-        parts = value.split(separator) if separator else [value]
-    else:
-        parts = list(entry.answers(name))
+        return _distinct(value.split(separator) if separator else [value])
+    return _distinct(entry.answers(name))
+
+
+def _distinct(parts: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
