@@ -53,6 +53,7 @@ def examine(path: Path | None = None, overrides: Sequence[str] = ()) -> Iterator
             found = plugins.find("generator", part.plugin, folder=folder)
             generator = plugins.build(found, part.options, folder=folder)
             yield Finding(level="ok", text=f"generator {part.title}: {generator.identity}")
+            yield from _emulated(part)
             yield _repeats(generator)
         except RagassayError as error:
             yield Finding(level="error", text=f"generator {part.title}: {error}")
@@ -86,6 +87,21 @@ def _cache() -> Finding:
     except OSError as error:
         return Finding(level="error", text=f"cache {folder} cannot be written: {error.strerror}")
     return Finding(level="ok", text=f"cache {folder} (set RAGASSAY_CACHE to move it)")
+
+
+def _emulated(part: Part) -> Iterator[Finding]:
+    """Warn of bfloat16 on a processor that only emulates it: float32 is faster there."""
+    if part.options.get("dtype") != "bfloat16":
+        return
+    import torch
+
+    device = part.options.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        yield Finding(
+            level="warning",
+            text=f"generator {part.title}: this processor has no bfloat16 arithmetic; "
+            "dtype = 'float32' is faster here (another dtype gives another model, and other keys)",
+        )
 
 
 def _repeats(generator: Any) -> Finding:

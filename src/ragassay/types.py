@@ -64,12 +64,13 @@ class Dataset:
 
     ``drafts`` holds, for a query id, the texts that are published with the data set to argue
     for the attacker's answer (for PoisonedRAG: the part I, without the question prefix).
-    ``fingerprint`` is a digest of everything that can change a result.
+    ``fingerprint`` is a digest of everything that can change a result. A large ``corpus`` may
+    stay on disk; its passages are then read when they are asked for.
     """
 
     name: str
     fingerprint: str
-    corpus: tuple[Passage, ...]
+    corpus: Sequence[Passage]
     queries: tuple[Query, ...]
     targets: Mapping[str, Target]
     drafts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -94,13 +95,20 @@ class Knowledge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What something spent: counts, and seconds of wall time and accelerator time."""
+    """What something spent: counts, and seconds of wall time and accelerator time.
+
+    ``model_calls`` are requests to a language model; ``model_forwards`` and ``model_backwards``
+    are sequences that went through an opened one, and those of them that were differentiated.
+    ``gpu_seconds`` are those of a CUDA device in opened models; 0 where there was none.
+    """
 
     model_calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     encoder_forwards: int = 0
     encoder_backwards: int = 0
+    model_forwards: int = 0
+    model_backwards: int = 0
     seconds: float = 0.0
     gpu_seconds: float = 0.0
 
@@ -276,6 +284,58 @@ class TrialRecord:
     generation: str = ""
     error: str = ""
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEdit:
+    """One replacement: ``before`` stood at ``[start, stop)`` of a passage, now ``after``."""
+
+    start: int
+    stop: int
+    before: str
+    after: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassageEdits:
+    """What tampering did to a passage that was chosen for it.
+
+    ``position`` counts the passages of the context from 0; ``passage`` is the id of the passage
+    before, ``replaced_by`` that of what the victim saw. ``reason`` says why nothing was edited.
+    """
+
+    position: int
+    passage: str
+    replaced_by: str
+    applied: bool
+    edits: tuple[TextEdit, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditsRecord:
+    """The arm of a trial under the dose protocol, and what was done to its passages.
+
+    ``arm`` is ``clean``, ``zero_dose``, ``closed_book``, ``irrelevant`` or ``tampered``;
+    ``order`` is the place of the arm among those of its question and defense, from 0;
+    ``instruction`` the digest of the prompt template. ``requested`` and ``applied`` count
+    passages; ``mode`` says among which they were chosen.
+    """
+
+    trial_key: str
+    query_id: str
+    setting: str
+    defense: str
+    arm: str
+    instruction: str
+    order: int
+    rule: str = ""
+    draw: int = 0
+    mode: str = ""
+    requested: int = 0
+    applied: int = 0
+    passages: tuple[PassageEdits, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

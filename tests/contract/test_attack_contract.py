@@ -351,8 +351,11 @@ def test_every_use_is_counted() -> None:
     view.encoder.embed(["a", "b"])
     view.encoder.gradient((0, 1), np.ones(8, dtype=np.float32))
     view.language_model.next_logits([(0,), (1,)])
+    view.language_model.loss_gradient((0, 1, 2), [0], slice(1, 3))
     cost = view.cost
-    assert cost.model_calls == 2 + 1 + 2
+    assert cost.model_calls == 2 + 1
+    assert (cost.model_forwards, cost.model_backwards) == (2 + 1, 1)
+    assert cost.gpu_seconds == 0
     assert (cost.input_tokens, cost.output_tokens) == (2 * 5 + 9, 2 * 4 + 2)
     assert cost.encoder_forwards == 2 + 3 + 2 + 1
     assert cost.encoder_backwards == 1

@@ -427,8 +427,8 @@ def test_no_more_passages_are_changed_than_are_asked_for() -> None:
     )  # fmt: skip
     poison = attack.craft(TARGET, view, np.random.default_rng(0))
     assert len(poison.passages) == 1
-    assert view.cost.encoder_backwards == model.backwards == 0
-    assert 0 < view.cost.model_calls <= 1 + 8 + 4 * 6
+    assert view.cost.encoder_backwards == view.cost.model_backwards == model.backwards == 0
+    assert 0 < view.cost.model_forwards <= 1 + 8 + 4 * 6
 
 
 def test_each_passage_is_changed_alike_whatever_stands_below_it() -> None:

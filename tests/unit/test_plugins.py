@@ -11,6 +11,7 @@ import pytest
 from ragassay import plugins
 from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Defense, Found, build, describe, find, identity
+from ragassay.tampering import Rule
 
 OWN = '''
 from dataclasses import dataclass
@@ -167,13 +168,14 @@ def test_every_registered_plug_in_loads_is_documented_and_offers_its_protocol() 
         "attack": plugins.Attack, "dataset": plugins.DatasetReader, "defense": plugins.Defense,
         "encoder": plugins.Encoder, "generator": plugins.Generator,
         "retriever": plugins.Retriever, "scorer": plugins.Scorer,
+        "tamper": Rule,
     }  # fmt: skip
     for kind in plugins.KINDS:
         for name in plugins.names(kind):
             found = find(kind, name)
             about = describe(found)
             assert about["summary"].endswith("."), f"{kind} {name}: {about['summary']!r}"
-            if kind in {"attack", "defense"} and name != "none":
+            if kind in {"attack", "defense", "tamper"} and name != "none":
                 assert about["source"], f"{kind} {name} has no paragraph 'Source:'"
                 assert about["deviations"], f"{kind} {name} has no paragraph 'Deviations:'"
             either = (plugins.Scorer, plugins.ModelScorer) if kind == "scorer" else ()

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from ragassay import plugins
 from ragassay.errors import BackendUnavailable, ConfigError, DataError, PluginError
-from ragassay.retrieval import dense
+from ragassay.retrieval import scan
 from ragassay.retrieval.dense import DenseIndex, DenseRetriever
+from ragassay.retrieval.fixed import Fixed, all_scores, fixed_point, pair_scores
 from ragassay.retrieval.hashing import HashingEncoder
 from ragassay.retrieval.ranking import top_rows
 from ragassay.types import Hit, Passage, Query
@@ -124,8 +125,9 @@ def test_the_overlay_equals_a_rebuilt_index_on_random_cases_with_ties(
         poison = passages_of(rng, int(rng.integers(1, 7)), width, "!")
         queries = queries_of(rng, int(rng.integers(1, 5)), width)
         k = int(rng.integers(1, 40))
-        monkeypatch.setattr(dense, "_BLOCK_QUERIES", int(rng.integers(1, 5)))
-        monkeypatch.setattr(dense, "_BLOCK_NUMBERS", int(rng.integers(1, 64)))
+        monkeypatch.setattr(scan, "_GROUP", int(rng.integers(1, 5)))
+        monkeypatch.setattr(scan, "FIRST_ROWS", int(rng.integers(1, 8)))
+        monkeypatch.setattr(scan, "MOST_ROWS", int(rng.integers(1, 16)))
         overlay = index_of(options, corpus, width).poisoned(queries, poison, k)
         # poison sorts after the corpus in the rebuilt index when its ids do
         renamed = {p.id: Passage(id="\U0010ffff" + p.id, text=p.text) for p in poison}
@@ -149,21 +151,21 @@ def test_scores_do_not_depend_on_the_shape_of_the_call(
     matrix = rng.normal(size=(203, 385)).astype(np.float32) * rng.uniform(1e-3, 1e3, (203, 1))
     matrix = matrix.astype(np.float32)
     asked = rng.normal(size=(33, 385)).astype(np.float32)
-    fixed = dense._fixed_point(matrix, similarity)
-    queries = dense._fixed_point(asked, similarity)
-    scores = dense._scores(queries, fixed, similarity)
+    fixed = fixed_point(matrix, similarity)
+    queries = fixed_point(asked, similarity)
+    scores = all_scores(queries, fixed, similarity)
     for q, p in ((0, 0), (17, 100), (32, 202)):
-        one = dense._scores(
-            dense._fixed_point(asked[q : q + 1], similarity),
-            dense._fixed_point(matrix[p : p + 1], similarity),
+        one = all_scores(
+            fixed_point(asked[q : q + 1], similarity),
+            fixed_point(matrix[p : p + 1], similarity),
             similarity,
         )
         assert one[0, 0] == scores[q, p]
+        pair = pair_scores(queries[q : q + 1], fixed[p : p + 1], similarity)
+        assert pair[0] == scores[q, p]
     order = rng.permutation(385)  # the sum is exact, so its order cannot matter
-    shuffled = dense._Fixed(fixed.whole[:, order], fixed.scale)
-    again = dense._scores(
-        dense._Fixed(queries.whole[:, order], queries.scale), shuffled, similarity
-    )
+    shuffled = Fixed(fixed.whole[:, order], fixed.scale)
+    again = all_scores(Fixed(queries.whole[:, order], queries.scale), shuffled, similarity)
     assert np.array_equal(again, scores)
     reference = asked.astype(np.float64) @ matrix.astype(np.float64).T
     lengths = np.linalg.norm(asked, axis=1)[:, None] * np.linalg.norm(matrix, axis=1)
@@ -191,8 +193,8 @@ def test_zero_vectors_score_zero_under_both_similarities() -> None:
 
 def test_cosine_never_exceeds_one() -> None:
     rng = np.random.default_rng(0)
-    rows = dense._fixed_point(rng.normal(size=(500, 7)).astype(np.float32), "cosine")
-    scores = dense._scores(rows, rows, "cosine")
+    rows = fixed_point(rng.normal(size=(500, 7)).astype(np.float32), "cosine")
+    scores = all_scores(rows, rows, "cosine")
     assert scores.max() == 1.0
     assert np.allclose(np.diag(scores), 1.0, atol=1e-7)
 
@@ -233,7 +235,7 @@ def test_a_clean_search_is_remembered_so_that_poison_costs_no_scan(tmp_path: Pat
     index = HASHING.index(words(20), fingerprint="f", cache_dir=tmp_path)
     queries = ask("word1", "word2")
     clean = index.search(queries, 5)
-    index._matrix = np.empty((0, 256), dtype=np.float32)  # a scan would now find nothing
+    index._scan = scan.Scan(np.empty((0, 256), dtype=np.float32), "cosine")  # finds nothing
     assert index.search(queries[::-1], 5) == clean[::-1]
     hits = index.poisoned(queries, [Passage(id="x", text="zzz")], 5)
     assert hits == clean
@@ -360,6 +362,7 @@ def test_identity_follows_every_option() -> None:
         {"max_tokens_query": 128},
         {"max_tokens_poison": 128},
         {"titles": False},
+        {"storage": "float16"},
     ]
     found = {DenseRetriever(encoder="hashing", **v).identity for v in variants}  # type: ignore[arg-type]
     assert len(found) == len(variants)

@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, StoreError
-from ragassay.retrieval import vectors
+from ragassay.retrieval import corpus_matrix
+from ragassay.retrieval.corpus_matrix import contents_of
 from ragassay.retrieval.hashing import HashingEncoder
 from ragassay.retrieval.vectors import EmbeddingStore
 
@@ -46,6 +47,17 @@ class Spy:
         return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
 
 
+class HashingSpy:
+    """The same without the waits."""
+
+    def __init__(self, spy: Spy) -> None:
+        self.spy = spy
+
+    def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
+        self.spy.seen += texts
+        return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
+
+
 class Broken:
     identity = "broken"
 
@@ -60,8 +72,8 @@ class Broken:
 
 def matrix(store: EmbeddingStore, texts: Sequence[str] = TEXTS, **options: object) -> np.ndarray:
     settings = {"fingerprint": "f", "max_tokens": 9, **options}
-    ids = [f"p{i}" for i in range(len(texts))]
-    return store.corpus_matrix(ids, texts, **settings)  # type: ignore[arg-type]
+    contents = contents_of((f"p{i}", text) for i, text in enumerate(texts))
+    return store.corpus_matrix(texts, contents=contents, **settings)  # type: ignore[arg-type]
 
 
 def expected(texts: Sequence[str] = TEXTS) -> np.ndarray:
@@ -121,12 +133,14 @@ def test_threads_that_want_the_same_texts_encode_them_once_and_never_together(
 def test_processes_share_one_file(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
+        "from ragassay.retrieval.corpus_matrix import contents_of\n"
         "from ragassay.retrieval.hashing import HashingEncoder\n"
         "from ragassay.retrieval.vectors import EmbeddingStore\n"
         "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
         "for n in range(60):\n"
         "    store.embed([f'text {n}', f'text {n + 1}'], max_tokens=9)\n"
-        "store.corpus_matrix(['a'], ['text'], fingerprint='f', max_tokens=9)\n"
+        "contents = contents_of([('a', 'text')])\n"
+        "store.corpus_matrix(['text'], contents=contents, fingerprint='f', max_tokens=9)\n"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.PIPE)
@@ -291,21 +305,132 @@ def test_a_sidecar_that_states_something_else_is_not_believed(tmp_path: Path) ->
 def test_an_interrupted_encoding_goes_on_where_it_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vectors, "PART_SIZE", 4)
+    monkeypatch.setattr(corpus_matrix, "PART_SIZE", 4)
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 10)
     texts = [f"text number {n}" for n in range(22)]
     with pytest.raises(BackendError, match="stopped"):
         matrix(EmbeddingStore(tmp_path, Spy(stop_after=12)), texts)
-    flip(next((tmp_path / "embeddings").glob("*-1.part")))
+    part = next((tmp_path / "embeddings").glob("*.part"))
+    content = bytearray(part.read_bytes())
+    content[content.index(expected([texts[5]]).tobytes())] ^= 1
+    part.write_bytes(content)
     spy = Spy()
     heard: list[tuple[int, int]] = []
     found = matrix(
         EmbeddingStore(tmp_path, spy), texts, progress=lambda *step: heard.append(tuple(step))
     )
     assert np.array_equal(found, expected(texts))
-    assert len(spy.seen) == 22 - 12 + 4  # all but the two whole parts
+    assert len(spy.seen) == 22 - 10 + 4  # a window of 10 was whole, and one part of it damaged
     assert heard[-1] == (22, 22)
     assert "damaged" in caplog.text
     assert not list((tmp_path / "embeddings").glob("*.part"))
+
+
+def test_a_stop_at_any_write_costs_at_most_a_part_and_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_matrix, "PART_SIZE", 3)
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 8)
+    texts = [f"text number {n % 17} {'and more ' * (n % 3)}" for n in range(20)]
+    distinct = len(set(texts))
+    put, append, replace = (
+        corpus_matrix._Draft._put, corpus_matrix._Draft._append, corpus_matrix._replace
+    )  # fmt: skip
+    left = [10**6]
+
+    class Stop(BaseException):
+        pass
+
+    def counted(act: object, cut: object) -> object:
+        def step(*args: object) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                cut(*args)  # type: ignore[operator]
+            if left[0] <= 0:
+                raise Stop
+            act(*args)  # type: ignore[operator]
+
+        return step
+
+    monkeypatch.setattr(
+        corpus_matrix._Draft,
+        "_put",
+        counted(put, lambda draft, content, place: put(draft, content[: len(content) // 2], place)),
+    )
+
+    def half_a_line(draft: corpus_matrix._Draft, said: dict[str, object]) -> None:
+        append(draft, said)
+        content = draft.log.read_bytes()
+        draft.log.write_bytes(content[: -len(json.dumps(said)) // 2])
+
+    monkeypatch.setattr(corpus_matrix._Draft, "_append", counted(append, half_a_line))
+    monkeypatch.setattr(corpus_matrix, "_replace", counted(replace, lambda path, content: None))
+    matrix(EmbeddingStore(tmp_path / "whole", Spy()), texts)
+    steps = 10**6 - left[0]
+    wanted = {p.name: p.read_bytes() for p in (tmp_path / "whole" / "embeddings").iterdir()}
+    for step in range(1, steps + 1):
+        left[0] = step
+        folder = tmp_path / str(step)
+        first, second = Spy(), Spy()
+        for spy in (first, second):
+            monkeypatch.setattr(spy, "encode", HashingSpy(spy).encode)
+        with pytest.raises(Stop):
+            matrix(EmbeddingStore(folder, first), texts)
+        left[0] = 10**6
+        matrix(EmbeddingStore(folder, second), texts)
+        found = {p.name: p.read_bytes() for p in (folder / "embeddings").iterdir()}
+        assert found == wanted
+        assert len(first.seen) + len(second.seen) <= distinct + 3
+
+
+def test_a_killed_process_is_resumed_with_the_same_bytes(tmp_path: Path) -> None:
+    program = (
+        "import sys, time, pathlib\n"
+        "from ragassay.retrieval import corpus_matrix\n"
+        "from ragassay.retrieval.hashing import HashingEncoder\n"
+        "from ragassay.retrieval.vectors import EmbeddingStore\n"
+        "corpus_matrix.PART_SIZE, corpus_matrix.WINDOW = 5, 40\n"
+        "texts = [f'text number {n}' for n in range(600)]\n"
+        "contents = corpus_matrix.contents_of((text, text) for text in texts)\n"
+        "store = EmbeddingStore(pathlib.Path(sys.argv[1]), HashingEncoder())\n"
+        "def tell(done, total):\n"
+        "    print(done, flush=True)\n"
+        "    time.sleep(float(sys.argv[2]))\n"
+        "store.corpus_matrix(texts, contents=contents, fingerprint='f', max_tokens=9,\n"
+        "                    progress=tell)\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = 0
+    for wait in (0, 30, 50):
+        with subprocess.Popen([*command, str(tmp_path / "killed"), "0.01"], stdout=-1) as run:
+            assert run.stdout is not None
+            for _ in range(wait + 1):
+                line = run.stdout.readline()
+            run.kill()
+        assert int(line) >= done  # it goes on where it was
+        done = int(line)
+    assert 0 < done < 600
+    for name in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / name), "0"], check=True, stdout=-3)
+    [killed], [whole] = (
+        list((tmp_path / name / "embeddings").glob("*.npy")) for name in ("killed", "whole")
+    )
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_numbers_too_large_for_float16_are_refused(tmp_path: Path) -> None:
+    store = EmbeddingStore(tmp_path, Broken([[70_000.0, 1.0]]))
+    with pytest.raises(BackendError, match='storage = "float32"'):
+        matrix(store, ["a"], storage="float16")
+
+
+def test_texts_that_only_seem_equal_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 4)
+    all_equal = corpus_matrix._Copies(np.arange(1, 6), np.zeros(5, np.int64))
+    monkeypatch.setattr(corpus_matrix, "_copies", lambda texts: all_equal)
+    assert np.array_equal(matrix(EmbeddingStore(tmp_path, Spy())), expected())
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

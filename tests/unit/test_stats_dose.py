@@ -23,7 +23,7 @@ from ragassay.stats.dose import (
     fooled_rate,
     rate,
 )
-from ragassay.stats.dose_table import DoseTable, nondecreasing
+from ragassay.stats.dose_table import DoseTable, nondecreasing, nondecreasing_rows
 from ragassay.stats.effective_dose import ed50, firth_logistic
 from ragassay.stats.intervals import Interval
 from ragassay.stats.trend import monotonicity, trend
@@ -473,3 +473,16 @@ def test_equal_generators_give_equal_figures() -> None:
     assert ed50(*arguments, how(200)) == ed50(*arguments, how(200))
     assert trend(*arguments, how(200)) == trend(*arguments, how(200))
     assert monotonicity(*arguments, how(200)) == monotonicity(*arguments, how(200))
+
+
+def test_many_nondecreasing_curves_at_once_are_those_of_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 6, size=(400, 5)).astype(float)
+    hits = np.floor(sizes * rng.random(sizes.shape) + 0.5)
+    found = nondecreasing_rows(hits, sizes)
+    assert (np.isnan(found) == (sizes == 0)).all()
+    for hit, size, row in zip(hits, sizes, found, strict=True):
+        known = size > 0
+        if known.any():
+            one = nondecreasing(hit[known] / size[known], size[known])
+            assert row[known] == pytest.approx(one, abs=1e-12)

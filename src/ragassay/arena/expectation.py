@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragassay.arena.assignment import count_assignments
 from ragassay.arena.pool import QueryPool, injected_by, restricted
 from ragassay.arena.retrieval import RetrievalFigures, expected_hits, poison_figures
 from ragassay.arena.schedule import Design
@@ -24,7 +25,7 @@ class RoundExpectation:
     """Expected figures of an attacker given that it takes part.
 
     ``queries`` counts the queries in which it can; ``probability`` is that of taking part in a
-    round.
+    round; where rounds weigh by their plays it is the expected number of its plays in a round.
     """
 
     figures: RetrievalFigures
@@ -33,7 +34,7 @@ class RoundExpectation:
 
 
 def expected_round_figures(
-    pools: Sequence[QueryPool], design: Design, k: int
+    pools: Sequence[QueryPool], design: Design, k: int, *, by_play: bool = False
 ) -> dict[str, RoundExpectation]:
     """Expected retrieval figures of every attacker over the rounds of a design.
 
@@ -42,9 +43,13 @@ def expected_round_figures(
     pools : sequence of QueryPool
         The queries.
     design : Design
-        How rounds are drawn. The mode of assignment does not matter: all have this mean.
+        How rounds are drawn. Every round weighs the same, so that the mode of assignment does
+        not matter: all have this mean.
     k : int
         Size of the context.
+    by_play : bool
+        Weigh a round by its plays instead, of which a Latin square has as many as targeted
+        attackers: this is the mean over plays.
 
     Returns
     -------
@@ -67,12 +72,14 @@ def expected_round_figures(
         sizes = design.sizes(len(pool.participants))
         for size in sizes:
             subsets = list(itertools.combinations(pool.participants, size))
-            weight = 1 / (len(open_to) * len(sizes) * len(subsets))
+            plain = 1 / (len(open_to) * len(sizes) * len(subsets))
             for names in subsets:
                 hits = expected_hits(_common(pool, names), names, k)
                 if hits is None:
                     continue
-                total += weight
+                targeted = sum(not pool.untargeted(name) for name in names)
+                weight = plain * (_plays(design, targeted) if by_play else 1)
+                total += plain
                 seen.update(names)
                 for name in names:
                     figures = poison_figures(hits[name], injected_by(pool, name), k)
@@ -84,6 +91,15 @@ def expected_round_figures(
         name: RoundExpectation(_mean(sums[name]), queries[name], math.fsum(weights[name]) / total)
         for name in sorted(sums)
     }
+
+
+def _plays(design: Design, targeted: int) -> int:
+    """How many plays a round with so many targeted attackers has."""
+    if not targeted:
+        return 1
+    if design.mode == "random":
+        return design.random_draws
+    return count_assignments(targeted, design.mode).assignments
 
 
 def _common(pool: QueryPool, names: Sequence[str]) -> QueryPool:

@@ -61,6 +61,7 @@ class Garag:
 
     version: ClassVar[str] = "1"
     untargeted: ClassVar[bool] = True
+    outcome: ClassVar[str] = "incorrect"
     knowledge: ClassVar[Knowledge] = Knowledge(
         llm="internals", retriever="query", corpus="contents", query="exact", correct_answer=True
     )

@@ -68,6 +68,7 @@ class Jamming:
     version: ClassVar[str] = "1"
     knowledge: ClassVar[Knowledge] = Knowledge(query="exact")
     untargeted: ClassVar[bool] = True
+    outcome: ClassVar[str] = "declined"
 
     n: int = 1
     response: Response = "no_information"

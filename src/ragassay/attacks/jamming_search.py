@@ -161,6 +161,7 @@ class JammingSearch:
     version: ClassVar[str] = "1"
     knowledge: ClassVar[Knowledge] = Knowledge(llm="query", query="exact")
     untargeted: ClassVar[bool] = True
+    outcome: ClassVar[str] = "declined"
     max_passages: ClassVar[int] = 1
 
     response: Response = "no_information"

@@ -63,6 +63,17 @@ class PoisonFile:
         """The most passages that were asked for when it was crafted."""
         return max(line.asked for line in self._lines.values())
 
+    @property
+    def outcome(self) -> str:
+        """What the attack that crafted the texts counts as success; empty if it does not say."""
+        line = next(iter(self._lines.values()))
+        return str(line.provenance.get("outcome", ""))
+
+    @property
+    def untargeted(self) -> bool:
+        """Whether the attack that crafted the texts wanted no answer of its own."""
+        return not any(line.poison.wanted for line in self._lines.values())
+
     def play(self, question: str, target: Target) -> PoisonSet:
         """Return the poison of a question, with the cost of crafting it.
 

@@ -17,6 +17,7 @@ from ragassay.cli import (
     audit,
     exchange,
     gate,
+    grid,
     labels,
     poison,
     probe,
@@ -47,6 +48,7 @@ app.command()(gate.power)
 app.command()(probe.probe)
 app.command()(poison.attack)
 app.command()(profile.profile)
+app.command()(grid.grid)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")

@@ -15,6 +15,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
+from ragassay.config.arena import ArenaPart, arena_faults, with_arena_defaults
+from ragassay.config.dose import DosePart, with_dose_defaults
+from ragassay.config.ladder import LadderPart, ladder_faults, with_ladder_defaults
 from ragassay.config.parts import (
     INJECTION_ORDERS,
     MAX_K,
@@ -34,6 +37,7 @@ from ragassay.config.parts import (
     ScoringPart,
     StatisticsPart,
     Strict,
+    TaxPart,
     UtilityPart,
     as_parts,
     one_or_several,
@@ -43,11 +47,14 @@ from ragassay.errors import ConfigError
 __all__ = [
     "INJECTION_ORDERS",
     "MAX_K",
+    "ArenaPart",
     "AttackPart",
     "CalibrationPart",
+    "DosePart",
     "EvidencePart",
     "ExperimentFile",
     "GeneratorPart",
+    "LadderPart",
     "LanguageModelPart",
     "ParaphrasesPart",
     "Part",
@@ -56,6 +63,7 @@ __all__ = [
     "RunPart",
     "ScoringPart",
     "StatisticsPart",
+    "TaxPart",
     "UtilityPart",
     "apply_override",
     "parse",
@@ -67,7 +75,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned", "system"] = "aligned"
+    protocol: Literal["aligned", "arena", "dose", "ladder", "system"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -85,10 +93,14 @@ class ExperimentFile(Strict):
     prompt: PromptPart = PromptPart()
     attack: AttackParts = (AttackPart(plugin="poisonedrag"),)
     paraphrases: ParaphrasesPart | None = None
+    dose: DosePart | None = None
     defense: Parts = ()
     calibration: CalibrationPart = CalibrationPart()
     evidence: EvidencePart | None = None
     utility: UtilityPart | None = None
+    tax: TaxPart | None = None
+    arena: ArenaPart | None = None
+    ladder: LadderPart | None = None
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
@@ -119,9 +131,22 @@ class ExperimentFile(Strict):
             raise ValueError("a [[system]] after the first cannot be called 'none'")
         return self
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_protocol(cls, tree: Any) -> Any:
+        return with_arena_defaults(with_ladder_defaults(with_dose_defaults(tree)))
+
+    @model_validator(mode="after")
+    def _fits_the_protocol(self) -> ExperimentFile:
+        fault = "" if self.arena is None else arena_faults(self)
+        fault = fault or ("" if self.ladder is None else ladder_faults(self))
+        if fault:
+            raise ValueError(fault)
+        return self
+
     @model_validator(mode="after")
     def _titles_are_unique(self) -> ExperimentFile:
-        if not self.attack:
+        if not self.attack and self.protocol != "dose":
             raise ValueError("at least one [[attack]] is needed")
         if not self.budgets or len(set(self.budgets)) != len(self.budgets):
             raise ValueError(f"budgets must be distinct and not empty, got {list(self.budgets)}")

@@ -170,6 +170,15 @@ class ParaphrasesPart(Strict):
     evaluate: bool = False
 
 
+class TaxPart(Strict):
+    """What is measured of the poison only on request, because it takes a language model.
+
+    ``perplexity``: that of every passage under the model of ``[language_model]``.
+    """
+
+    perplexity: bool = False
+
+
 class ScoringPart(Strict):
     """Which rules label the answers, and which of them leads the report."""
 

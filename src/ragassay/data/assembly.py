@@ -16,7 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ragassay.canon import digest
+from ragassay.canon import digest, digest_of_stream
+from ragassay.data.corpus_file import CorpusFile, rows_of
 from ragassay.errors import ConfigError, DataError
 from ragassay.types import Dataset, Json, Passage, Query, Target
 
@@ -80,7 +81,7 @@ class Parts:
     """
 
     name: str
-    corpus: tuple[Passage, ...]
+    corpus: Sequence[Passage]
     questions: tuple[Question, ...]
     gold: Mapping[str, tuple[str, ...]] | None = None
     released: tuple[ReleasedTarget, ...] = ()
@@ -273,26 +274,41 @@ def _facts(released: ReleasedTarget) -> dict[str, Json]:
 
 
 def _fingerprint(
-    corpus: Iterable[Passage],
+    corpus: Sequence[Passage],
     queries: Iterable[Query],
     targets: Mapping[str, Target],
     drafts: Mapping[str, tuple[str, ...]],
     selection: Selection,
 ) -> str:
-    return digest(
-        {
-            "corpus": [[passage.id, passage.title, passage.text] for passage in corpus],
-            "queries": [[query.id, query.text, query.group] for query in queries],
-            "targets": [
-                [target.query_id, target.references, target.wanted, target.gold_ids]
-                for target in targets.values()
-            ],
-            "drafts": [[query_id, texts] for query_id, texts in drafts.items()],
-            "selection": [
-                selection.groups,
-                selection.limit,
-                selection.limit_per_group,
-                selection.target,
-            ],
-        }
-    )
+    others: dict[str, object] = {
+        "queries": [[query.id, query.text, query.group] for query in queries],
+        "targets": [
+            [target.query_id, target.references, target.wanted, target.gold_ids]
+            for target in targets.values()
+        ],
+        "drafts": [[query_id, texts] for query_id, texts in drafts.items()],
+        "selection": [
+            selection.groups,
+            selection.limit,
+            selection.limit_per_group,
+            selection.target,
+        ],
+    }
+
+    def whole() -> str:
+        return digest_of_stream({"corpus": rows_of(corpus), **others})
+
+    if isinstance(corpus, CorpusFile):  # its texts need not be read again for the same questions
+        return corpus.remembered(f"data set {digest(others)}", whole)
+    return whole()
+
+
+def corpus_fingerprint(corpus: Sequence[Passage]) -> str:
+    """Digest a corpus alone: ids, titles and texts, in their order."""
+
+    def whole() -> str:
+        return digest_of_stream(rows_of(corpus))
+
+    if isinstance(corpus, CorpusFile):
+        return corpus.remembered("corpus", whole)
+    return whole()

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ragassay.data.assembly import Parts, Question, Selection, assemble, listed
+from ragassay.data.corpus_file import CorpusFile, cache_folder, ids_of, passage_of
 from ragassay.data.entries import Entry
-from ragassay.data.jsonl import nearest, read_jsonl, read_tsv
+from ragassay.data.jsonl import existing_file, is_gzip, nearest, read_jsonl, read_tsv
 from ragassay.data.released import read_targets
 from ragassay.errors import ConfigError, DataError
 from ragassay.types import Dataset, Passage
 
+Reading = Literal["auto", "memory", "disk"]
+
+_PLAIN_BYTES = 2**28
+_GZIP_RATIO = 4
 REFERENCE_FIELDS = ("references", "correct_answers", "answers", "expanded_answers")
 
 
@@ -51,6 +56,10 @@ class Beir:
         Keys of a query's metadata that hold accepted answers.
     name : str
         Name of the data set; the folder's name if empty.
+    reading : {"auto", "memory", "disk"}
+        Whether the corpus is read into memory, or stays on disk and passages are read from it
+        when they are needed; "auto" leaves files of more than 256 MiB on disk (64 MiB where
+        they are compressed). Cannot change a result.
     """
 
     path: str
@@ -64,6 +73,7 @@ class Beir:
     target: int = 1
     reference_fields: tuple[str, ...] = REFERENCE_FIELDS
     name: str = ""
+    reading: Reading = field(default="auto", metadata={"identity": False})
 
     version: ClassVar[str] = "1"
 
@@ -95,7 +105,7 @@ class Beir:
         if not folder.is_dir():
             reason = "is a file, expected a folder" if folder.exists() else "no such folder"
             raise DataError(reason + ("" if folder.exists() else nearest(folder)), path=folder)
-        corpus = read_corpus(_named_or_found(folder, self.corpus, "corpus.jsonl"))
+        corpus = open_corpus(_named_or_found(folder, self.corpus, "corpus.jsonl"), self.reading)
         questions = read_questions(
             _named_or_found(folder, self.queries, "queries.jsonl"), self.reference_fields
         )
@@ -111,8 +121,24 @@ class Beir:
         )
 
 
+def open_corpus(path: Path, reading: Reading = "auto") -> Sequence[Passage]:
+    """Read a corpus into memory, or open it on disk where it is large.
+
+    Raises
+    ------
+    DataError
+        As for :func:`read_corpus`.
+    StoreError
+        The index of a large file cannot be kept in the cache.
+    """
+    if reading == "auto":
+        most = _PLAIN_BYTES // (_GZIP_RATIO if is_gzip(existing_file(path)) else 1)
+        reading = "disk" if path.stat().st_size > most else "memory"
+    return CorpusFile(path, cache_folder()) if reading == "disk" else read_corpus(path)
+
+
 def read_corpus(path: Path) -> tuple[Passage, ...]:
-    """Read passages ``{_id, title, text}``; a missing title is empty.
+    """Read passages ``{_id, title, text}`` into memory; a missing title is empty.
 
     Raises
     ------
@@ -123,13 +149,8 @@ def read_corpus(path: Path) -> tuple[Passage, ...]:
     passages = []
     for line, row in read_jsonl(path):
         entry = Entry(row, path, line)
-        passages.append(
-            Passage(
-                id=_new_id(entry, lines),
-                title=entry.optional_text("title"),
-                text=entry.text("text"),
-            )
-        )
+        _new_id(entry, lines)
+        passages.append(passage_of(entry))
     if not any(passage.text.strip() for passage in passages):
         raise DataError(f"all {len(passages)} passages are empty", path=path)
     return tuple(passages)
@@ -178,7 +199,7 @@ def read_qrels(
         A row is malformed, names an unknown question or passage, or contradicts another.
     """
     query_ids = {question.id for question in questions}
-    passage_ids = {passage.id for passage in corpus}
+    passage_ids = ids_of(corpus)
     scores: dict[tuple[str, str], float] = {}
     dangling = []
     for line, fields in read_tsv(path):

@@ -54,9 +54,31 @@ def read_jsonl(
         The file is missing or damaged, or a line is not one JSON object. NaN, Infinity,
         numbers beyond float64 and doubled keys are refused. Blank lines may only end a file.
     """
+    for line, _, _, value in read_placed_jsonl(
+        path, max_line_bytes=max_line_bytes, required=required
+    ):
+        yield line, value
+
+
+def read_placed_jsonl(
+    path: str | Path, *, max_line_bytes: int = MAX_LINE_BYTES, required: bool = True
+) -> Iterator[tuple[int, int, bytes, dict[str, Any]]]:
+    """Read one JSON object a line, and where it stands.
+
+    Yields
+    ------
+    tuple of int, int, bytes and dict
+        Line number, from 1; where the line starts, in bytes of the uncompressed file; the
+        line with its end; the object.
+
+    Raises
+    ------
+    DataError
+        As for :func:`read_jsonl`.
+    """
     path = Path(path)
     found = False
-    for line, text, ended in _lines(path, max_line_bytes):
+    for line, text, ended, place, raw in _placed_lines(path, max_line_bytes):
         try:
             value = _loads(text)
         except _NotJson as error:
@@ -68,7 +90,7 @@ def read_jsonl(
         if not isinstance(value, dict):
             raise DataError(f"expected a JSON object, found {kind_of(value)}", path=path, line=line)
         found = True
-        yield line, value
+        yield line, place, raw, value
     if required and not found:
         raise DataError("the file is empty, expected one JSON object a line", path=path)
 
@@ -85,7 +107,7 @@ def read_tsv(
     """
     path = Path(path)
     found = False
-    for line, text, _ in _lines(path, max_line_bytes):
+    for line, text, *_ in _placed_lines(path, max_line_bytes):
         found = True
         yield line, text.split("\t")
     if required and not found:
@@ -136,6 +158,12 @@ def read_json_entries(
         raise DataError("the file holds no entry", path=path)
 
 
+def is_gzip(path: Path) -> bool:
+    """Tell from the first two bytes whether a file is compressed."""
+    with path.open("rb") as file:
+        return file.read(2) == _GZIP
+
+
 def is_json_lines(path: Path) -> bool:
     """Tell from the name whether a file holds one object a line (else one JSON value)."""
     return path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
@@ -176,9 +204,9 @@ class _NotJson(ValueError):
     """What a JSON text violates, in a few words."""
 
 
-def _lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str, bool]]:
-    """Yield number, text without line end, and whether the line was ended, of each line."""
-    number, blank = 0, 0
+def _placed_lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str, bool, int, bytes]]:
+    """Yield of each line: number, text without line end, whether it was ended, place, bytes."""
+    number, blank, place = 0, 0, 0
     with _open(path) as stream:
         while True:
             raw = _read(stream, path, number + 1, max_bytes)
@@ -188,15 +216,17 @@ def _lines(path: Path, max_bytes: int) -> Iterator[tuple[int, str, bool]]:
             if number == 1:
                 if raw.startswith(_UTF16):
                     raise DataError("not UTF-8 but UTF-16; save it as UTF-8", path=path, line=1)
-                raw = raw.removeprefix(_BOM)
+                if raw.startswith(_BOM):
+                    raw, place = raw.removeprefix(_BOM), len(_BOM)
             text = _decode(raw, path, number)
+            start, place = place, place + len(raw)
             if not text.strip():
                 blank = blank or number
                 continue
             if blank:
                 raise DataError("a blank line between rows", path=path, line=blank)
             ended = text.endswith("\n")
-            yield number, text.rstrip("\r\n") if ended else text, ended
+            yield number, text.rstrip("\r\n") if ended else text, ended, start, raw
 
 
 def _read(stream: BinaryIO, path: Path, number: int, max_bytes: int) -> bytes:

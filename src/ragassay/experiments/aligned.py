@@ -39,9 +39,10 @@ from ragassay.experiments.conditions import (
     why_dropped,
 )
 from ragassay.experiments.labels import compare_labels
+from ragassay.experiments.outcomes import outcome_rows
 from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.sections import sections
-from ragassay.experiments.tax import read_facts, run_tax
+from ragassay.experiments.tax import context_f1, read_facts, run_tax
 from ragassay.stats.intervals import COARSE_GROUPS, cluster_bootstrap
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
@@ -74,7 +75,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
     chosen = choose_scorers(resolved, scores, scorers, store.path)
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
     conditions = Conditions(trials.values(), scores, members, settings["statistics"]["confidence"])
-    judge = _Judge(settings["statistics"], settings["seed"], members, conditions)
+    judge = Judge(settings["statistics"], settings["seed"], members, conditions)
     analyzed = [judge.cell(cell, scorer) for scorer in chosen for cell in cells]
     planned = resolved.get("planned")
     if planned is None:  # imported answers say how many there are: not every place has one
@@ -109,7 +110,17 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
             {label: [queries[q.id] for q in each] for label, each in members.items()},
         )
     )  # fmt: skip
-    summary["tax"] = run_tax(facts, analyzed, headline)
+    kinds = {title: each.get("outcome", "target") for title, each in facts.items()}
+    rows = outcome_rows(cells, chosen, conditions, kinds, summary["confidence"])
+    summary["outcomes"] = {"attacks": kinds, "rows": rows}
+    f1 = {
+        (cell.setting, cell.attack, cell.budget): context_f1(
+            conditions.of(cell)[2].trials, facts[cell.attack], cell.budget
+        )
+        for cell in cells
+        if cell.attack in facts and cell.defense == UNDEFENDED
+    }
+    summary["tax"] = run_tax(facts, analyzed, headline, rows, f1)
     summary["warnings"] = [*_warnings(queries, analyzed, headline), *delivery_warnings(facts)]
     return summary
 
@@ -192,8 +203,19 @@ def _planned(members: Mapping[str, Sequence[Query]], cells: Sequence[Cell]) -> i
     return sum(len(members[place[0]]) for place in places)
 
 
+def judge_of(
+    settings: Mapping[str, Any],
+    members: Mapping[str, Sequence[Query]],
+    trials: Iterable[TrialRecord],
+    scores: Scores,
+) -> Judge:
+    """What turns some of the trials of a run into figures of the four conditions."""
+    conditions = Conditions(trials, scores, members, settings["statistics"]["confidence"])
+    return Judge(settings["statistics"], settings["seed"], members, conditions)
+
+
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class Judge:
     """Turns the conditions of a cell into figures, each with its interval and its denominator."""
 
     statistics: Mapping[str, Any]

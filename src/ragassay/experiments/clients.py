@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ragassay.data.corpus_file import cache_folder as cache_folder
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.opened_models import OpenedModels
 from ragassay.experiments.setup import Arm, Named, Setup, Victim
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
 from ragassay.plugins import Index
-
-
-def cache_folder() -> Path:
-    """Where generations and embeddings are kept: ``RAGASSAY_CACHE`` or the user's cache."""
-    named = os.environ.get("RAGASSAY_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragassay"
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from ragassay.canon import digest, rng_for
 from ragassay.config import MAX_K
 from ragassay.errors import ConfigError, PluginError
 from ragassay.experiments.poison import group_poison
-from ragassay.experiments.setup import Arm, Setup, is_fitted, spare_queries
+from ragassay.experiments.questions import spare_queries
+from ragassay.experiments.setup import Arm, Setup, is_fitted
 from ragassay.matching import normalize_question, normalize_text
 from ragassay.plugins import Defense, Index, Tools
 from ragassay.types import Hit, PoisonSet, Query
@@ -87,21 +88,31 @@ def cells_of(setup: Setup, sets: Mapping[tuple[str, str], PoisonSet]) -> list[tu
 
 
 def retrieve(
-    setup: Setup, arm: Arm, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
+    setup: Setup,
+    arm: Arm,
+    index: Index,
+    sets: Mapping[tuple[str, str], PoisonSet],
+    cells: Sequence[tuple[str, int]] | None = None,
 ) -> Contexts:
     """Retrieve the clean and all poisoned contexts of the questions, in one arm.
 
-    Defenses that ask for more passages find theirs in ``wider``.
+    Defenses that ask for more passages find theirs in ``wider``. ``cells`` are the (attack,
+    budget) pairs; by default those that the poison can fill.
     """
+    cells = cells_of(setup, sets) if cells is None else cells
     factors = sorted({expansion(each.instance) for each in setup.defenses} - {1})
     return replace(
-        _retrieve(setup, arm, index, sets),
-        wider={each: _retrieve(setup, expanded(arm, each), index, sets) for each in factors},
+        _retrieve(setup, arm, index, sets, cells),
+        wider={f: _retrieve(setup, expanded(arm, f), index, sets, cells) for f in factors},
     )
 
 
 def _retrieve(
-    setup: Setup, arm: Arm, index: Index, sets: Mapping[tuple[str, str], PoisonSet]
+    setup: Setup,
+    arm: Arm,
+    index: Index,
+    sets: Mapping[tuple[str, str], PoisonSet],
+    cells: Sequence[tuple[str, int]],
 ) -> Contexts:
     queries = {query.id: query for query in setup.evaluated}
     encode_ahead = getattr(index, "encode_poison", None)
@@ -112,7 +123,7 @@ def _retrieve(
     poisoned: dict[tuple[str, int, str], Context] = {}
     injected: dict[tuple[str, int, str], str] = {}
     owner = {passage.id: s.query_id for s in sets.values() for passage in s.passages}
-    for attack, budget in cells_of(setup, sets):
+    for attack, budget in cells:
         for members in group_poison(sets, setup, attack, budget).values():
             passages = [passage for _, poison in members for passage in poison.passages]
             content = digest(sorted([p.id, p.title, p.text] for p in passages))

@@ -13,10 +13,12 @@ from ragassay.data.poison_file import PoisonLine, append_poison, open_for_append
 from ragassay.errors import DataError
 from ragassay.experiments.clients import cache_folder, open_clients, open_index
 from ragassay.experiments.monitor import Monitor
+from ragassay.experiments.outcomes import outcome_of
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.poison import Crafter, delivery, delivery_warnings, standing_poison
 from ragassay.experiments.setup import Experiment, NamedAttack, Setup, set_up
 from ragassay.experiments.victim import AttackedSystem
+from ragassay.plugins.accelerator import device_name
 from ragassay.types import Passage, PoisonSet, Query
 
 OPTION_PREFIX = "attack."
@@ -193,6 +195,8 @@ def _provenance(crafter: Crafter, attack: NamedAttack, query: Query) -> dict[str
     return {
         **facts,
         "dataset": {"name": dataset.name, "fingerprint": dataset.fingerprint},
+        "device": device_name(),
+        "outcome": outcome_of(attack.instance),
         "ragassay": __version__,
     }
 
@@ -223,7 +227,8 @@ def _check_key(
     changed = [
         f"{name} was {line.provenance.get(name)!r:.60}, now is {value!r:.60}"
         for name, value in now.items()
-        if name not in ("ragassay", "identity") and line.provenance.get(name) != value
+        if name not in ("ragassay", "identity", "device", "outcome")
+        and line.provenance.get(name) != value
     ]
     if not changed and line.provenance.get("identity") != now["identity"]:
         changed = ["the attack itself differs"]

@@ -11,7 +11,8 @@ class Estimate:
     """Counts for ``ragassay plan``.
 
     ``calls`` bounds the model calls from above, by what makes them (each defense, the removal of
-    evidence, a judge). ``made_of`` says in words what the trials are the product of.
+    evidence, a judge). ``made_of`` says in words what the trials are the product of; ``controls``
+    bounds the trials with evidence removed, which are not among ``trials``.
     """
 
     folder: Path
@@ -19,3 +20,4 @@ class Estimate:
     done: int
     calls: dict[str, int]
     made_of: str
+    controls: int = 0

@@ -18,6 +18,7 @@ from ragassay import canon
 from ragassay.errors import StoreError, TooManyFailures
 from ragassay.experiments.asking import Asker, asking
 from ragassay.experiments.setup import Named
+from ragassay.experiments.trial import score_key
 from ragassay.plugins import Answered, ModelScorer, Scorer
 from ragassay.store import RunFolder
 from ragassay.types import Query, ScoreRecord, Target
@@ -230,9 +231,9 @@ def distinct_contents(answers: Iterable[Answered]) -> list[Group]:
 def _read_all(folder: RunFolder, tasks: Sequence[_Task], tell: Progress) -> None:
     """Label with scorers that read answers themselves, each answer by all of them at once."""
     wanted = [({each.trial_key for each in task.missing}, task) for task in tasks]
-    groups: dict[tuple[str, str, bool], Group] = {}
+    groups: dict[tuple[str, tuple[str, ...], str, bool], Group] = {}
     for each in {each.trial_key: each for task in tasks for each in task.missing}.values():
-        place = each.query.id, each.answer, each.declined
+        place = each.query.id, each.target.wanted, each.answer, each.declined
         groups.setdefault(place, Group(each)).trials.append(each.trial_key)
     batch: list[tuple[str, ScoreRecord]] = []
     for position, group in enumerate(groups.values()):
@@ -329,16 +330,28 @@ def _withdrawn(scorer: Named) -> ScoreRecord:
 
 
 def _answers(folder: RunFolder) -> list[Answered]:
-    """The answers of all finished trials, without the contexts, which no scorer sees."""
-    queries = folder.queries()
+    """The answers of all finished trials, without the contexts, which no scorer sees.
+
+    Where a question has several targets, an answer stands once for each of them.
+    """
+    queries, several = folder.queries(), folder.targets()
     bodies = dict(folder.read("trials"))
     answers = []
     for key, body in bodies.items():
         try:
             place = queries.get(body["spec"]["query_id"])
             told = body["status"] == "done" and body["answer"] is not None
-            if told and place is not None:
-                answers.append(_answered(key, body, place))
+            if not told or place is None:
+                continue
+            answer = _answered(key, body, place)
+            named = several.get(answer.query.id)
+            if named is None:
+                answers.append(answer)
+                continue
+            answers += [
+                replace(answer, trial_key=score_key(key, name), target=target)
+                for name, target in named.items()
+            ]
         except (KeyError, TypeError) as error:
             raise StoreError(
                 f"{folder.path / 'trials.jsonl'}: record {key[:12]} lacks {error}"

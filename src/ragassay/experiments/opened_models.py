@@ -33,7 +33,7 @@ Count = Callable[[int, int, int], None]
 
 
 def with_language_model(
-    defenses: Sequence[Named], build: Callable[[], Named]
+    defenses: Sequence[Named], build: Callable[[], Named], *, wanted: bool = False
 ) -> tuple[tuple[Named, ...], Named | None]:
     """Make the language model part of the identity of every defense that reads with it.
 
@@ -41,7 +41,7 @@ def with_language_model(
     -------
     tuple
         The defenses, and the model; None, and it is not built, where none declares that it
-        reads with one (``reads_language_model``).
+        reads with one (``reads_language_model``) and nothing else of the run has it ``wanted``.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def with_language_model(
         The model cannot be built, or does not give its probabilities.
     """
     reading = [getattr(each.instance, "reads_language_model", False) is True for each in defenses]
-    if not any(reading):
+    if not any(reading) and not wanted:
         return tuple(defenses), None
     model = build()
     if not isinstance(model.instance, OpenGenerator):

@@ -22,7 +22,7 @@ from ragassay.data.paraphrase_file import (
     read_paraphrases,
 )
 from ragassay.errors import BackendError, ConfigError, DataError
-from ragassay.experiments.setup import Setup
+from ragassay.experiments.setup import Setup, template_beside
 from ragassay.experiments.view import Asks
 from ragassay.matching import normalize_question
 from ragassay.types import Query, Request, Sampling, Target
@@ -74,7 +74,7 @@ def _read(setup: Setup, part: ParaphrasesPart) -> dict[str, Paraphrases]:
 
 
 def _written(setup: Setup, part: ParaphrasesPart, helper: Asks) -> dict[str, Paraphrases]:
-    template = prompts.load(part.prompt)
+    template = template_beside(part.prompt, setup.experiment.base)
     if template.slots != {"question"}:
         raise ConfigError(
             f"paraphrases.prompt {part.prompt!r} must have the slot {{{{question}}}} alone, it "

@@ -9,7 +9,7 @@ from typing import Any
 from ragassay.canon import digest
 from ragassay.experiments.context import ANY_GROUP, Contexts, Ready
 from ragassay.experiments.controls import Kept, control_label, controls_of, poison_of, subsets_of
-from ragassay.experiments.setup import Setting, Setup
+from ragassay.experiments.setup import Named, Setting, Setup
 from ragassay.experiments.trial import Job
 from ragassay.types import Query, TrialRecord, TrialSpec
 
@@ -132,18 +132,23 @@ def _reduced(parent: Job, kept: Kept) -> Job:
     )
 
 
-def expected_calls(setup: Setup, cells: int) -> dict[str, int]:
+def expected_calls(setup: Setup, cells: int, queries: int) -> dict[str, int]:
     """Bound the model calls of each defense from above, without looking at any context.
 
-    A defense says how many calls one context may take in ``model_calls(k)``; one that does
-    not is taken to need the victim's single call.
+    ``cells`` counts pairs of attack and budget, ``queries`` the evaluated questions.
     """
-    contexts = len(setup.evaluated) * (1 + cells) + len(setup.held_out)
-    calls = {}
-    for defense in setup.defenses:
-        instance: Any = defense.instance
-        calls[defense.title] = sum(
-            contexts * (instance.model_calls(s.arm.k) if hasattr(instance, "model_calls") else 1)
-            for s in setup.settings
-        )
-    return calls
+    contexts = queries * (1 + cells) + len(setup.held_out)
+    return {
+        defense.title: sum(contexts * calls_a_context(defense, s.arm.k) for s in setup.settings)
+        for defense in setup.defenses
+    }
+
+
+def calls_a_context(defense: Named, k: int) -> int:
+    """How many calls one context of k passages may take.
+
+    A defense says so in ``model_calls(k)``; one that does not is taken to need the victim's
+    single call.
+    """
+    instance: Any = defense.instance
+    return int(instance.model_calls(k)) if hasattr(instance, "model_calls") else 1

@@ -71,6 +71,18 @@ PROTOCOLS = {
             name="system", version=1, player="system_play", analyst="aligned",
             planner="system_plan", builder="system_setup",
         ),
+        Protocol(
+            name="ladder", version=1, player="ladder_play", analyst="ladder_analysis",
+            planner="ladder_plan",
+        ),
+        Protocol(
+            name="dose", version=1, player="dose_play", analyst="dose_analysis",
+            planner="dose_plan",
+        ),
+        Protocol(
+            name="arena", version=1, player="arena_play", analyst="arena_analysis",
+            planner="arena_plan",
+        ),
     )
 }  # fmt: skip
 _IMPORTED = "imported"  # answers from elsewhere stand in the four conditions

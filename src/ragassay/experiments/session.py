@@ -12,6 +12,7 @@ from ragassay.experiments.clients import Clients, open_index
 from ragassay.experiments.context import Context, Ready, make_ready
 from ragassay.experiments.jobs import Spent, Work, run_jobs
 from ragassay.experiments.monitor import Monitor
+from ragassay.experiments.perplexity import perplexity_of
 from ragassay.experiments.poison import Crafter, craft_all
 from ragassay.experiments.setup import Arm, Setting, Setup
 from ragassay.experiments.tax import FACTS, attack_facts
@@ -72,10 +73,14 @@ class Session:
         self.monitor.stage("crafting the poison")
         crafter = self.crafter()
         sets = craft_all(crafter, self.folder, self.monitor.progress)
-        embed = getattr(self.index(self.setup.arms[0]), "embed", None)
-        facts = attack_facts(crafter, sets, embed=embed)
-        self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
+        self.note_facts(sets)
         return sets
+
+    def note_facts(self, sets: Mapping[tuple[str, str], PoisonSet]) -> None:
+        """Write what the attacks cost and need, measured on their poison."""
+        perplexity = perplexity_of(self.setup, self.clients.opened)
+        facts = attack_facts(self.crafter(), sets, self.index(self.setup.arms[0]), perplexity)
+        self.folder.write_text(FACTS, canon.dumps(facts) + "\n")
 
     def bench(self, setting: Setting) -> Bench:
         """What all trials of a setting share."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ragassay import plugins, prompts
-from ragassay.canon import digest, rng_for, to_plain
+from ragassay.canon import digest, to_plain
 from ragassay.config import AttackPart, ExperimentFile, Part, read
+from ragassay.data.assembly import corpus_fingerprint
 from ragassay.data.jsonl import existing_file
 from ragassay.errors import ConfigError, PluginError
+from ragassay.experiments.arena_released import resolve_arena
+from ragassay.experiments.dose_parts import tampering_facts
 from ragassay.experiments.opened_models import with_language_model
 from ragassay.experiments.protocols import protocol
-from ragassay.matching import normalize_question
+from ragassay.experiments.questions import evaluated_questions, held_out
 from ragassay.plugins import Attack, Defense, Fitted, Generator, ModelScorer, Retriever, Scorer
+from ragassay.tampering.edits import Rule
 from ragassay.types import Dataset, Query, Sampling
 
 
@@ -92,7 +96,7 @@ class Setup:
     ``held_out`` are questions without a target that only measure clean utility. ``paraphrases``
     are those that attacks may see, by query id; ``parents`` maps an evaluated paraphrase to the
     question whose poison it is asked against. ``language_model`` scores tokens where a defense
-    declares that it reads with it.
+    declares that it reads with it; ``rules`` tamper with passages (dose protocol).
     """
 
     experiment: Experiment
@@ -109,6 +113,7 @@ class Setup:
     language_model: Named | None = None
     paraphrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parents: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[Named, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -140,7 +145,7 @@ class Setup:
     @property
     def corpus_fingerprint(self) -> str:
         """Digest of the corpus alone: other questions over it reuse its index."""
-        return digest([[p.id, p.title, p.text] for p in self.dataset.corpus])
+        return corpus_fingerprint(self.dataset.corpus)
 
     @property
     def prompt_identity(self) -> str:
@@ -159,6 +164,11 @@ class Setup:
                 del file["dataset"][where]  # where the data lie is not what they are
         if not file["system"]:  # else protocol "system" says what they are
             del file["system"]
+        if file["ladder"] is None:
+            del file["ladder"]
+        if file["tax"] is None:  # runs from before there was such a part keep their names
+            del file["tax"]
+        resolve_arena(file, self.experiment.file.arena, self.experiment.base)
         reading = file.pop("language_model")
         if self.language_model is not None:  # else it can change nothing
             file["language_model"] = {**reading, "identity": self.language_model.identity}
@@ -167,6 +177,8 @@ class Setup:
             paraphrases["content"] = self._paraphrases_identity()
             del paraphrases["path"]
             file["paraphrases"] = paraphrases
+        if file["dose"] is None:
+            del file["dose"]  # as it was before there was one
         return {
             "v": 1,
             "protocol": self.protocol,
@@ -190,10 +202,11 @@ class Setup:
             },
             "utility": len(self.held_out),
             "prompt": self.prompt_identity,
-            "attacks": {part.title: part.identity for part in self.attacks},
+            "attacks": {part.title: part.identity for part in self.attacks if "attack" in file},
             "defenses": {part.title: part.identity for part in self.defenses},
             "scorers": {part.title: part.identity for part in self.scorers},
             "headline": self.headline,
+            **tampering_facts(self),
         }
 
     def _paraphrases_identity(self) -> str:
@@ -203,7 +216,8 @@ class Setup:
         if part.path:
             content = existing_file(self.experiment.base / part.path).read_bytes()
             return hashlib.sha256(content).hexdigest()[:16]
-        return digest([self.helper.identity, prompts.load(part.prompt).digest])[:16]
+        template = template_beside(part.prompt, self.experiment.base)
+        return digest([self.helper.identity, template.digest])[:16]
 
     @property
     def headline(self) -> str:
@@ -279,6 +293,7 @@ def set_up(experiment: Experiment) -> Setup:
             for part in (Part(plugin="none"), *_without_none(file.defense))
         ],
         lambda: _named("generator", file.language_model, base, Generator),
+        wanted=file.tax is not None and file.tax.perplexity,
     )
     arms = tuple(
         Arm(retriever=_named("retriever", part, base, Retriever), k=part.k)
@@ -295,21 +310,14 @@ def set_up(experiment: Experiment) -> Setup:
     )
     helper = victims[0].generator if file.helper is None else helper_of(experiment)
     dataset = load_dataset(experiment)
-    evaluated = tuple(
-        query
-        for query in dataset.queries
-        if query.id in dataset.targets and dataset.targets[query.id].wanted
-    )
-    if not evaluated:
-        raise ConfigError(
-            f"no question of the data set {dataset.name!r} has an attacker's target; "
-            "name a file of targets ([dataset] targets = ...)"
-        )
+    evaluated = evaluated_questions(file, dataset)
+    if file.ladder is not None and file.ladder.evaluation:
+        evaluated = evaluated[: file.ladder.evaluation]
     return Setup(
         experiment=experiment,
         dataset=dataset,
         evaluated=evaluated,
-        held_out=_held_out(experiment, dataset, evaluated),
+        held_out=held_out(file, dataset, evaluated),
         arms=arms,
         victims=victims,
         helper=helper,
@@ -317,41 +325,11 @@ def set_up(experiment: Experiment) -> Setup:
         defenses=defenses,
         scorers=tuple(build_scorer(part, base) for part in file.scoring.rules),
         template=template,
+        rules=tuple(
+            _named("tamper", part, base, Rule) for part in (file.dose.rules if file.dose else ())
+        ),
         language_model=language_model,
     )
-
-
-def _held_out(
-    experiment: Experiment, dataset: Dataset, evaluated: Sequence[Query]
-) -> tuple[Query, ...]:
-    """Draw the questions that measure clean utility: never attacked, with a known answer."""
-    part = experiment.file.utility
-    if part is None:
-        return ()
-    spare = [
-        query for query in spare_queries(dataset, evaluated)
-        if query.id in dataset.targets and dataset.targets[query.id].references
-    ]  # fmt: skip
-    if not spare:
-        raise ConfigError(
-            f"[utility] needs questions with a reference answer that are not attacked; the data "
-            f"set {dataset.name!r} has none (a share of the attacked ones can be spared by "
-            "leaving them out of its targets)"
-        )
-    rng = rng_for(experiment.file.seed, "utility", dataset.fingerprint)
-    chosen = sorted(rng.permutation(len(spare))[: part.queries].tolist())
-    return tuple(replace(spare[i], split="utility") for i in chosen)
-
-
-def spare_queries(dataset: Dataset, evaluated: Sequence[Query]) -> list[Query]:
-    """Questions that equal no evaluated one, by id and by normalized question."""
-    tested = {query.id for query in evaluated}
-    asked = {normalize_question(query.text) for query in evaluated}
-    return [
-        query
-        for query in dataset.queries
-        if query.id not in tested and normalize_question(query.text) not in asked
-    ]
 
 
 def build_scorer(part: Part, base: Path) -> Named:
@@ -374,9 +352,14 @@ def _without_none(parts: Sequence[Part]) -> list[Part]:
     return [part for part in parts if part.plugin != "none"]
 
 
-def _template(name: str, base: Path) -> prompts.Template:
+def template_beside(name: str, base: Path) -> prompts.Template:
+    """Load a template from a file beside the experiment, else by name."""
     path = base / name
-    template = prompts.load(str(path) if path.is_file() else name)
+    return prompts.load(str(path) if path.is_file() else name)
+
+
+def _template(name: str, base: Path) -> prompts.Template:
+    template = template_beside(name, base)
     wrong = template.slots ^ {"contexts", "question"}
     if wrong:
         raise ConfigError(
@@ -441,8 +424,5 @@ def _named(
 
 
 def _members(protocol: type) -> list[str]:
-    return sorted(
-        name
-        for name in {*vars(protocol), *getattr(protocol, "__annotations__", {})}
-        if not name.startswith("_")
-    )
+    names = {*vars(protocol), *getattr(protocol, "__annotations__", {})}
+    return sorted(name for name in names if not name.startswith("_"))

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragassay.experiments.outcomes import TARGET, outcome_of
 from ragassay.experiments.plan import UNDEFENDED
 from ragassay.experiments.poison import Crafter, delivery
+from ragassay.plugins import Index
 from ragassay.stats.tax import PERFORMANCE, RawTax, attack_tax
 from ragassay.store import RunFolder
-from ragassay.types import Cost, Knowledge, PoisonSet
+from ragassay.types import Cost, Knowledge, PoisonSet, TrialRecord
 
 FACTS = "attacks.json"
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -149,18 +151,20 @@ def tax_section(
 def attack_facts(
     crafter: Crafter,
     sets: Mapping[tuple[str, str], PoisonSet],
-    *,
-    embed: Embed | None = None,
+    index: Index | None = None,
     perplexity: Perplexity | None = None,
 ) -> dict[str, Any]:
-    """What a run records of its attacks, in :data:`FACTS`: delivery, cost, similarity."""
+    """What a run records of its attacks, in :data:`FACTS`: delivery, outcome, cost, tax."""
     delivered = delivery(crafter, sets)
+    embed: Embed | None = getattr(index, "embed", None)
     attacked = crafter.setup.attacked
     return {
         "v": 1,
+        "language_model": getattr(perplexity, "identity", None),
         "attacks": {
             attack.title: {
                 "played": hasattr(attack.instance, "play"),
+                "outcome": outcome_of(attack.instance),
                 **delivered[attack.title],
                 **measure(
                     [sets[attack.title, query.id] for query in attacked],
@@ -181,27 +185,75 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
     return facts
 
 
+def context_f1(
+    trials: Iterable[TrialRecord | None], about: Mapping[str, Any], budget: int
+) -> float | None:
+    """Mean F1 of an attack's own passages in the contexts of a place; None without any answer.
+
+    With h own passages among the k of a context and n injected for the question, F1 is
+    2h / (n + k). ``about`` is what a run recorded of the attack (:func:`attack_facts`): it says
+    for which questions it delivered less than was asked for.
+
+    References
+    ----------
+    PoisonArena, appendix B.4.1.
+
+    Examples
+    --------
+    >>> context_f1([None], {"asked": 5, "short": {}}, 5) is None
+    True
+    """
+    values = []
+    for trial in trials:
+        if trial is None or trial.status != "done":
+            continue
+        name = trial.spec.query_id
+        # An evaluated paraphrase ("q#p6") is asked against the poison of its question.
+        delivered = about["short"].get(
+            name, about["short"].get(name.rpartition("#")[0], about["asked"])
+        )
+        size = min(budget, delivered) + len(trial.context)
+        hits = sum(entry.origin == "own" for entry in trial.context)
+        values.append(2 * hits / size if size else 0.0)
+    mean: float | None = _mean(values)["value"]
+    return mean
+
+
 def run_tax(
-    facts: Mapping[str, Mapping[str, Any]], cells: Sequence[Mapping[str, Any]], headline: str
+    facts: Mapping[str, Mapping[str, Any]],
+    cells: Sequence[Mapping[str, Any]],
+    headline: str,
+    outcomes: Sequence[Mapping[str, Any]] = (),
+    f1: Mapping[tuple[str, str, int], float | None] | None = None,
 ) -> dict[str, Any] | None:
     """The attack tax of a run, or None where nothing was recorded.
 
-    Success in single attacks is the share of target-positive answers of the undefended system,
-    under the leading rule, in the first setting, at the attack's largest budget. Seconds count
-    where poison was played from a file, which recorded them: those of crafting within the run
-    would differ from run to run, and equal runs have equal summaries.
+    Both metrics are of the undefended system, under the leading rule, in the first setting, at
+    the attack's largest budget. Success (``s_asr``) is the share of target-positive answers, or
+    for an attack without a target its own success (``outcomes``); ``s_f1`` is
+    :func:`context_f1`, in ``f1`` by setting, attack and budget. Seconds count where poison was
+    played from a file, which recorded them: those of crafting within the run would differ from
+    run to run, and equal runs have equal summaries.
     """
     if not facts:
         return None
     rates: dict[str, dict[str, float | None]] = {}
-    for cell in sorted(cells, key=lambda cell: cell["budget"]):
+    for row in sorted([*cells, *outcomes], key=lambda row: row["budget"]):
+        title = row["attack"]
         leading = (
-            cell["estimable"]
-            and cell["scorer"] == headline
-            and cell["setting"] == cells[0]["setting"]
+            row["scorer"] == headline
+            and row["setting"] == cells[0]["setting"]
+            and row["defense"] == UNDEFENDED
         )
-        if leading and cell["defense"] == UNDEFENDED:
-            rates[cell["attack"]] = {"s_asr": cell["rates"]["p0"]["value"]}
+        if not leading or title not in facts:
+            continue
+        own = rates.setdefault(title, {})
+        if "success" in row:
+            own["s_asr"] = row["success"]["value"]
+            continue
+        own["s_f1"] = (f1 or {}).get((row["setting"], title, row["budget"]))
+        if facts[title].get("outcome", TARGET) == TARGET:
+            own["s_asr"] = row["rates"]["p0"]["value"] if row["estimable"] else None
     return tax_section(
         {title: each if each["played"] else _timeless(each) for title, each in facts.items()},
         performance=rates,

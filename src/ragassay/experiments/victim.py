@@ -231,22 +231,9 @@ def open_encoder(arm: Arm) -> WhiteBoxEncoder:
     if direct is not None:
         opened: WhiteBoxEncoder = direct()
         return opened
-    name = getattr(retriever, "encoder", None)
-    if name is None:
-        raise ConfigError(
-            f"retriever {arm.title!r} has no encoder, and a white-box attack needs its "
-            "gradients; use retriever.plugin = 'dense'"
-        )
-    encoder = plugins.build(plugins.find("encoder", name), retriever.encoder_options)
-    if not isinstance(encoder, OpenEncoder):
-        raise ConfigError(
-            f"encoder {name!r} gives no gradients, and a white-box attack needs them; use "
-            "'minilm' or 'sentence_transformers'"
-        )
-    return encoder.white_box(
-        similarity=retriever.similarity,
-        query_tokens=retriever.max_tokens_query,
-        passage_tokens=retriever.max_tokens_poison,
+    raise ConfigError(
+        f"retriever {arm.title!r} has no encoder that can be opened, and a white-box attack needs "
+        "its gradients; use retriever.plugin = 'dense'"
     )
 
 

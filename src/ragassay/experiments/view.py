@@ -133,20 +133,25 @@ class View:
     def cost(self) -> Cost:
         """What was spent so far, wall time not included.
 
-        Passages handed to :meth:`similarity` and :meth:`ask_victim` count as encoder forwards;
-        a sequence that goes through the opened language model counts as a model call.
+        Passages handed to :meth:`similarity` and :meth:`ask_victim` count as encoder forwards.
         """
         cost = self._spent
         if self._encoder is not None:
-            forwards, backwards = self._encoder.since()
+            forwards, backwards, busy = self._encoder.since()
             cost = replace(
                 cost,
                 encoder_forwards=cost.encoder_forwards + forwards,
                 encoder_backwards=cost.encoder_backwards + backwards,
+                gpu_seconds=round(cost.gpu_seconds + busy, 6),
             )
         if self._language_model is not None:
-            forwards, _ = self._language_model.since()
-            cost = replace(cost, model_calls=cost.model_calls + forwards)
+            forwards, backwards, busy = self._language_model.since()
+            cost = replace(
+                cost,
+                model_forwards=cost.model_forwards + forwards,
+                model_backwards=cost.model_backwards + backwards,
+                gpu_seconds=round(cost.gpu_seconds + busy, 6),
+            )
         return cost
 
     @property
@@ -316,10 +321,17 @@ class _Opened:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._start = (model.forwards, model.backwards)
+        self._start = (model.forwards, model.backwards, _busy(model))
 
-    def since(self) -> tuple[int, int]:
-        return self.model.forwards - self._start[0], self.model.backwards - self._start[1]
+    def since(self) -> tuple[int, int, float]:
+        forwards, backwards, busy = self._start
+        model = self.model
+        return model.forwards - forwards, model.backwards - backwards, _busy(model) - busy
+
+
+def _busy(model: Any) -> float:
+    """Seconds of the accelerator so far; opened models need not tell."""
+    return float(getattr(model, "accelerator_seconds", 0.0))
 
 
 def _merged(found: Sequence[tuple[Hit, ...]]) -> tuple[Hit, ...]:

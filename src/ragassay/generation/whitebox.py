@@ -33,6 +33,8 @@ from ragassay.generation.hf import (
     _one_line,
 )
 from ragassay.generation.opened import load_opened
+from ragassay.generation.target_loss import target_loss, target_span
+from ragassay.plugins.accelerator import AcceleratorClock
 from ragassay.plugins.access import Branches, Ids, usable_tokens
 from ragassay.types import Message
 
@@ -59,6 +61,7 @@ class LanguageModelAccess:
         self._lock = threading.RLock()
         self._forwards = 0
         self._backwards = 0
+        self._clock = AcceleratorClock()
 
     @property
     def identity(self) -> str:
@@ -95,6 +98,11 @@ class LanguageModelAccess:
     def backwards(self) -> int:
         """Sequences differentiated so far."""
         return self._backwards
+
+    @property
+    def accelerator_seconds(self) -> float:
+        """Seconds of a CUDA device in this model so far; 0 on a CPU."""
+        return self._clock.seconds
 
     @cached_property
     def embeddings(self) -> NDArray[np.float32]:
@@ -209,15 +217,17 @@ class LanguageModelAccess:
         """
         import torch
 
-        start, stop = _target(ids, target_slice)
+        start, stop = target_span(ids, target_slice)
         if any(not 0 <= position < len(ids) for position in positions):
             raise ValueError(f"need positions from 0 to {len(ids) - 1}, got {list(positions)}")
         device = self._layer.weight.device
         tokens = torch.tensor([list(ids)], device=device)
-        with self._lock, torch.enable_grad():
+        with self._lock, torch.enable_grad(), self._clock.running(device):
             inputs = self._layer(tokens).detach().requires_grad_(True)
             output = self._run(inputs_embeds=inputs)
-            loss = _loss(output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights)
+            loss = target_loss(
+                output.logits[0, start - 1 : stop - 1], tokens[0, start:stop], weights
+            )
             (slopes,) = torch.autograd.grad(loss, inputs)
         with torch.inference_mode():
             found = slopes[0, list(positions)].to(self._layer.weight.dtype) @ self._table().T
@@ -246,11 +256,11 @@ class LanguageModelAccess:
         results = np.zeros(len(sequences), dtype=np.float32)
         if not sequences:
             return results
-        start, stop = _target(sequences[0], target_slice)
+        start, stop = target_span(sequences[0], target_slice)
         rows = [(tuple(ids)[: stop - 1], stop - start) for ids in sequences]
         for i, logits in self._last_logits(rows):
             wanted = torch.tensor(sequences[i][start:stop], device=logits.device)
-            results[i] = float(_loss(logits, wanted, weights))
+            results[i] = float(target_loss(logits, wanted, weights))
         return results
 
     def generate(self, messages: Sequence[Message], max_tokens: int) -> str:
@@ -360,7 +370,8 @@ class LanguageModelAccess:
         if cache is not None:  # newer versions of transformers have the shorter word
             inputs["cache" if "cache" in accepted else "past_key_values"] = cache
         try:
-            return self._model(**inputs)
+            with self._clock.running(self.device):
+                return self._model(**inputs)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise BackendError(_one_line("the opened language model failed", error)) from error
 
@@ -409,28 +420,6 @@ class LanguageModelAccess:
             logits_to_keep=keep,
         )
         return output.logits[:, -keep:]
-
-
-def _target(ids: Sequence[int], target: slice) -> tuple[int, int]:
-    start, stop, step = target.indices(len(ids))
-    asked = len(ids) if target.stop is None else target.stop
-    if step != 1 or not 1 <= start < stop or asked > len(ids):
-        raise ValueError(f"need a target within tokens 1 to {len(ids) - 1}, got {target}")
-    return start, stop
-
-
-def _loss(logits: Any, wanted: Any, weights: Sequence[float] | None) -> Any:
-    import torch
-
-    losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-    if weights is None:
-        return losses.mean()
-    if len(weights) != len(losses) or min(weights) < 0 or sum(weights) <= 0:
-        raise ValueError(
-            f"need {len(losses)} weights, none negative and one positive, got {list(weights)}"
-        )
-    shares = torch.tensor(weights, dtype=losses.dtype, device=losses.device)
-    return (losses * shares).sum() / shares.sum()
 
 
 def _shared(rows: Sequence[tuple[Ids, int]]) -> int:

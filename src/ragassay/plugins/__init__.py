@@ -37,6 +37,7 @@ from ragassay.plugins.protocols import (
     AttackerView,
     DatasetReader,
     Defense,
+    EditScorer,
     Encoder,
     Fitted,
     Generator,
@@ -58,6 +59,7 @@ __all__ = [
     "DatasetReader",
     "Defense",
     "Document",
+    "EditScorer",
     "Encoder",
     "Fitted",
     "Found",
@@ -80,7 +82,15 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "attack", "dataset", "defense", "encoder", "generator", "retriever", "scorer", "system"
+    "attack",
+    "dataset",
+    "defense",
+    "encoder",
+    "generator",
+    "retriever",
+    "scorer",
+    "system",
+    "tamper",
 ]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 

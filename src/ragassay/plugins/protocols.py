@@ -24,6 +24,7 @@ from ragassay.types import (
     Request,
     ScoreRecord,
     Target,
+    TextEdit,
     Verdict,
 )
 
@@ -301,6 +302,25 @@ class Scorer(Protocol):
         self, *, trial_key: str, query: Query, target: Target, answer: str, declined: bool
     ) -> ScoreRecord:
         """Label an answer. ``declined``: the system abstained without asking the victim."""
+
+
+@runtime_checkable
+class EditScorer(Protocol):
+    """A scorer that also tells whether an answer asserts what tampering put into its context."""
+
+    def score_edits(
+        self,
+        *,
+        trial_key: str,
+        query: Query,
+        target: Target,
+        answer: str,
+        passages: Sequence[tuple[str, Sequence[TextEdit]]],
+    ) -> ScoreRecord:
+        """Label an answer: ``target_positive`` says that it asserts an edit of a passage.
+
+        ``passages`` are those of the context as they were before, with the edits applied.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

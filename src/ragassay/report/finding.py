@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragassay.report import grids
+from ragassay.report import grids, untargeted
 from ragassay.report.grids import Block, Cell
 from ragassay.report.text import bracket, count, level, p_equals, place, plural, points, visible
 from ragassay.stats.intervals import COARSE_GROUPS, MIN_GROUPS
@@ -69,7 +69,7 @@ def best(summary: Mapping[str, Any]) -> Cell | None:
 
 
 def _compared(summary: Mapping[str, Any]) -> list[Cell]:
-    top = _largest_budget(grids.blocks(summary))
+    top = _largest_budget(grids.targeted(grids.blocks(summary)))
     return [cell for block in top for cell in block.defended if cell["estimable"]]
 
 
@@ -114,7 +114,8 @@ def _named(cell: Cell, several: bool) -> str:
 
 
 def _no_defense(summary: Mapping[str, Any], cells: Sequence[Cell], lead: Cell) -> str:
-    top, several = _largest_budget(grids.blocks(summary)), grids.several(summary)
+    top = _largest_budget(grids.targeted(grids.blocks(summary)))
+    several = grids.several(summary)
     rates, attack = lead["rates"], _attack(lead, several)
     if len(top) > 1:
         attack = f"any attack at p = {lead['budget']}{' in any setting' if several else ''}"
@@ -161,7 +162,9 @@ def _idle(block: Block) -> bool:
 
 def without_defense(summary: Mapping[str, Any]) -> str:
     """State what can be said where no comparison with a defense is estimable."""
-    found = grids.blocks(summary)
+    found = grids.targeted(grids.blocks(summary))
+    if not found:
+        return untargeted.finding(summary, summary["headline"])
     trials = summary["trials"]
     nothing = f"Nothing is estimable under the rule {visible(summary['headline'])}: "
     lost = (

@@ -8,7 +8,7 @@ are there stand in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,10 @@ CONDITION_NAMES = {
     "p0": "poisoned, no defense",
     "p1": "poisoned, with defense",
 }
+AIMS = {
+    "declined": "the system answered and now declines",
+    "incorrect": "the answer was correct and no longer is",
+}
 
 Cell = Mapping[str, Any]
 
@@ -65,7 +69,8 @@ class Grid:
 class Block:
     """One (rule, setting, attack, budget): the undefended cell, if there is one, and the defended.
 
-    ``shown`` is the setting where the run has several, else empty.
+    ``shown`` is the setting where the run has several, else empty; ``aim`` says in words what an
+    attack without a target counts as success, and is empty for all others.
     """
 
     scorer: str
@@ -75,6 +80,7 @@ class Block:
     budget: int
     undefended: Cell | None
     defended: tuple[Cell, ...]
+    aim: str = ""
 
     @property
     def title(self) -> str:
@@ -124,13 +130,34 @@ def blocks(summary: Mapping[str, Any], scorer: str | None = None) -> list[Block]
             budget=budget,
             undefended=next((c for c in cells if c["defense"] == UNDEFENDED), None),
             defended=tuple(c for c in cells if c["defense"] != UNDEFENDED),
+            aim=aim_of(summary, attack) if budget else "",
         )
         for (setting, attack, budget), cells in groups.items()
     ]
 
 
+def aim_of(summary: Mapping[str, Any], attack: str) -> str:
+    """What an attack without a target counts as success, in words; empty for all others."""
+    kinds = (summary.get("outcomes") or {"attacks": {}})["attacks"]
+    return AIMS.get(kinds.get(attack, ""), "")
+
+
+def targeted(found: Sequence[Block]) -> list[Block]:
+    """The blocks whose target-positive rate is the success of their attack."""
+    return [block for block in found if not block.aim]
+
+
 def undefended_line(block: Block) -> str:
-    """Say how the undefended system does, clean and poisoned."""
+    """Say how the undefended system does, clean and poisoned, and what the attack is after."""
+    if not block.aim:
+        return _levels(block)
+    return (
+        f"This attack wants no answer of its own: it succeeds where {block.aim} (see Attacks "
+        f"without a target), and target-positive answers are no success of it. {_levels(block)}"
+    )
+
+
+def _levels(block: Block) -> str:
     clean, poisoned = block.rate("c0"), block.rate("p0")
     if clean and poisoned:
         text = (

@@ -22,6 +22,7 @@ MAX_COLUMNS = 12
 MAX_CHARTS = 18  # of all rules together
 MAX_ROWS = 40  # of a chart
 NOT_RUN = "not run"
+NO_TARGET = "no target"
 NOTE = (
     "The undefended system; target-positive out of the answers that the rule read, each condition "
     "by itself, with Wilson intervals. An uncertain answer counts as read and not as positive."
@@ -55,7 +56,11 @@ def matrix(summary: Mapping[str, Any], scorer: str) -> Grid:
     settings = list(dict.fromkeys(block.setting for block in found))
     if not 1 < len(settings) <= MAX_COLUMNS or not _any_rate(found):
         return Grid(title="", columns=(), rows=())
-    levels = {(b.setting, b.attack, b.budget): _level(b, "p0") for b in found if b.budget}
+    levels = {
+        (b.setting, b.attack, b.budget): NO_TARGET if b.aim else _level(b, "p0")
+        for b in found
+        if b.budget
+    }
     clean = {block.setting: _level(block, "c0") for block in found}
     pairs = dict.fromkeys((block.attack, block.budget) for block in found if block.budget)
     rows = [
@@ -92,7 +97,7 @@ def groups(summary: Mapping[str, Any], scorer: str, *, charts: bool = True) -> l
     result = []
     for number, (setting, blocks) in enumerate(found.items()):
         name = visible(setting) if grids.several(summary) else "All attacks"
-        drawable = [block for block in blocks if block.budget and _rate(block, "p0")]
+        drawable = [b for b in grids.targeted(blocks) if b.budget and _rate(b, "p0")]
         drawn = number < room and 1 < len(drawable) <= MAX_ROWS
         result.append(
             Group(
@@ -125,7 +130,7 @@ def detail(blocks: Sequence[Block]) -> Grid:
         cell = block.cells[0]
         rows.append(
             (
-                block.title if shown or not block.budget else place(block.attack, block.budget),
+                _named(block, shown),
                 *(_full(block, condition) for condition in ("c0", "p0")),
                 *(
                     NOT_RUN
@@ -144,6 +149,11 @@ def detail(blocks: Sequence[Block]) -> Grid:
         ),
         rows=tuple(rows),
     )  # fmt: skip
+
+
+def _named(block: Block, shown: bool) -> str:
+    title = block.title if shown or not block.budget else place(block.attack, block.budget)
+    return f"{title}; succeeds where {block.aim}" if block.aim else title
 
 
 def level_chart(title: str, blocks: Sequence[Block]) -> str:
@@ -220,7 +230,9 @@ def _level(block: Block, condition: str) -> str:
 
 def _told(blocks: Sequence[Block], *, named: bool) -> str:
     """The finding of a group: the weakest and the strongest attack, named or not."""
-    rates = [(block, rate) for block in blocks if (rate := _rate(block, "p0"))]
+    rates = [(block, rate) for block in grids.targeted(blocks) if (rate := _rate(block, "p0"))]
+    if not rates and any(block.aim for block in blocks):
+        return "no attack with a target"
     if not rates:
         rate = blocks[0].cells[0]["correct"]["c0"] if blocks else {"n": 0}
         return f"no attack; correct {count(rate)}" if rate["n"] else "nothing labeled"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-PAGES: dict[str, str] = {}
+PAGES = {"arena": "arena_page", "dose": "dose_page", "ladder": "ladder_page"}
 
 
 def paged(summary: Mapping[str, Any]) -> Any:

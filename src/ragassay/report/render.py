@@ -171,6 +171,7 @@ def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
                 f"{sum(len(one.passages) for one in members) / n:.1f}",
                 f"{sum(one.cost.model_calls for one in members) / n:.1f}",
                 f"{sum(one.cost.output_tokens for one in members) / n:.1f}",
+                _passes(members, "encoder"), _passes(members, "model"),
                 f"{n}",
             )
         )  # fmt: skip
@@ -178,10 +179,20 @@ def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
         title="What the attacks know and spend",
         columns=(
             "Attack", "LLM", "Retriever", "Corpus", "Query", "Correct answer",
-            "Passages per query", "Model calls per query", "Output tokens per query", "Queries",
+            "Passages per query", "Model calls per query", "Output tokens per query",
+            "Encoder passes per query", "Passes of an opened model per query", "Queries",
         ),
         rows=tuple(rows),
+        notes=("Passes: forward, and backward where there were any.",),
     )  # fmt: skip
+
+
+def _passes(members: Sequence[PoisonSet], model: str) -> str:
+    forward, backward = (
+        sum(getattr(one.cost, f"{model}_{way}") for one in members) / len(members)
+        for way in ("forwards", "backwards")
+    )
+    return f"{forward:.1f}" + (f", {backward:.1f} backward" if backward else "")
 
 
 def _rule(summary: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragassay.report import clean, detectors, evidence, gate, strata, victims
+from ragassay.report import clean, detectors, evidence, gate, strata, taxes, untargeted, victims
 from ragassay.report.attribution import attribution
 from ragassay.report.parts import Part, Section
 
@@ -35,6 +35,13 @@ GATE = Section(
 )
 SECTIONS = (
     Section(
+        anchor="h-untargeted",
+        short="Without a target",
+        title="Attacks without a target",
+        wanted=untargeted.wanted,
+        parts=untargeted.untargeted,
+    ),
+    Section(
         anchor="h-evidence",
         short="Evidence",
         title="What the answers depend on",
@@ -61,6 +68,14 @@ SECTIONS = (
         title="Clean utility",
         wanted=clean.wanted,
         parts=clean.utility,
+        by_rule=False,
+    ),
+    Section(
+        anchor="h-tax",
+        short="Attack tax",
+        title="What the attacks need and cost",
+        wanted=taxes.wanted,
+        parts=taxes.tax,
         by_rule=False,
     ),
 )

@@ -1,13 +1,8 @@
 """Exact dense retrieval: cosine or dot product over embeddings, with a poison overlay.
 
-Scores are exact integers in disguise. A floating-point matrix product sums in an order that
-depends on the shape of the call and on the BLAS kernel, so that equal passages get scores that
-differ in the last bits and change places from call to call. Here every vector is scaled below
-length 1 and rounded to a multiple of 2^-26. The products are then integers (times 2^-52) whose
-sums stay below 2^53 by the Cauchy-Schwarz inequality, and a float64 product of matrices is
-exact in whatever order it sums. A score thus depends on its two vectors alone, not on block
-size, number of queries, threads or BLAS; rounding moves it by some 1e-8, less than float32
-arithmetic would.
+Scores are exact sums of fixed-point numbers (:mod:`ragassay.retrieval.fixed`), so that a score
+depends on its two vectors alone; a blocked float32 product only sieves out what cannot be
+among the best (:mod:`ragassay.retrieval.scan`).
 
 Source: exact maximum inner product search as in BEIR (Thakur et al., NeurIPS Datasets and
 Benchmarks 2021); merging injected passages with the clean top-k: Zou et al., PoisonedRAG,
@@ -24,15 +19,20 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragassay import plugins
 from ragassay.canon import digest
+from ragassay.data.corpus_file import SortedCorpus, ids_of
 from ragassay.errors import ConfigError, PluginError
 from ragassay.plugins import Encoder
+from ragassay.plugins.access import OpenEncoder, WhiteBoxEncoder
+from ragassay.retrieval.corpus_matrix import Contents, Storage, Stored, contents_of
+from ragassay.retrieval.faiss_scan import searcher
+from ragassay.retrieval.fixed import Similarity, all_scores, fixed_point
 from ragassay.retrieval.ranking import (
     check_k,
     hits_of,
@@ -45,12 +45,7 @@ from ragassay.retrieval.rows import Vectors
 from ragassay.retrieval.vectors import EmbeddingStore
 from ragassay.types import Hit, Passage, Query
 
-Similarity = Literal["cosine", "dot"]
 Option = str | int | float | bool
-
-_FRACTION_BITS = 26
-_BLOCK_QUERIES = 256
-_BLOCK_NUMBERS = 2**24  # 128 MiB of float64: the scores of a block, and the vectors of a block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +64,13 @@ class DenseRetriever:
         Where the encoder cuts a text, special tokens included.
     titles : bool
         Whether a passage is embedded with its title before the text, poison included.
+    storage : {"float32", "float16"}
+        Number type of the corpus vectors on disk. float16 halves the bytes; scores then count
+        with the rounded vectors, which changes few ranks.
+    accelerator : {"none", "faiss"}
+        What sieves the corpus. faiss (extra ``[faiss]``) keeps a float32 copy in memory; its
+        candidates are scored as all others, and where they do not prove to hold the best, the
+        corpus is scanned. Cannot change a result.
     """
 
     version: ClassVar[str] = "1"
@@ -80,6 +82,8 @@ class DenseRetriever:
     max_tokens_query: int = 256
     max_tokens_poison: int = 256
     titles: bool = True
+    storage: Storage = "float32"
+    accelerator: Literal["none", "faiss"] = field(default="none", metadata={"identity": False})
     _encoder: Encoder = field(init=False, repr=False, compare=False)
     _origin: str = field(init=False, repr=False, compare=False)
 
@@ -121,8 +125,28 @@ class DenseRetriever:
             self.max_tokens_query,
             self.max_tokens_poison,
             self.titles,
+            *([self.storage] if self.storage != "float32" else []),
         ]
         return f"dense:{digest(parts)[:16]}"
+
+    def white_box(self) -> WhiteBoxEncoder:
+        """Open the encoder for attacks that use gradients; its weights are loaded once.
+
+        Raises
+        ------
+        ConfigError
+            The encoder does not give gradients.
+        """
+        if not isinstance(self._encoder, OpenEncoder):
+            raise ConfigError(
+                f"encoder {self.encoder!r} gives no gradients, and a white-box attack needs them; "
+                "use 'minilm' or 'sentence_transformers'"
+            )
+        return self._encoder.white_box(
+            similarity=self.similarity,
+            query_tokens=self.max_tokens_query,
+            passage_tokens=self.max_tokens_poison,
+        )
 
     def index(
         self,
@@ -156,11 +180,13 @@ class DenseRetriever:
         """
         passages = ordered_corpus(corpus, titles=self.titles)
         store = EmbeddingStore(cache_dir, self._encoder, identity=self.encoder_identity)
+        texts = _IndexedTexts(passages, titles=self.titles)
         matrix = store.corpus_matrix(
-            [passage.id for passage in passages],
-            [indexed_text(passage, titles=self.titles) for passage in passages],
+            texts,
+            contents=texts.contents(),
             fingerprint=fingerprint,
             max_tokens=self.max_tokens_corpus,
+            storage=self.storage,
             progress=progress,
         )
         return DenseIndex(self, passages, matrix, store)
@@ -173,9 +199,9 @@ class DenseIndex:
     ----------
     options : DenseRetriever
         Similarity, token limits, titles.
-    passages : tuple of Passage, length n
+    passages : sequence of Passage, length n
         Sorted by id.
-    matrix : ndarray of float32, shape (n, d)
+    matrix : ndarray of float32 or float16, shape (n, d)
         Their embeddings.
     store : EmbeddingStore
         Where other texts are embedded.
@@ -184,14 +210,15 @@ class DenseIndex:
     def __init__(
         self,
         options: DenseRetriever,
-        passages: tuple[Passage, ...],
-        matrix: Vectors,
+        passages: Sequence[Passage],
+        matrix: Stored,
         store: EmbeddingStore,
     ) -> None:
         self._options = options
         self._passages = passages
-        self._ids = frozenset(passage.id for passage in passages)
-        self._matrix = matrix
+        self._ids = ids_of(passages)
+        self._dimension = matrix.shape[1]
+        self._scan = searcher(matrix, options.similarity, options.accelerator)
         self._store = store
         self._lock = threading.Lock()
         self._clean: dict[tuple[str, int], tuple[Hit, ...]] = {}
@@ -236,7 +263,8 @@ class DenseIndex:
         with self._lock:
             texts = [t for t in dict.fromkeys(q.text for q in queries) if (t, k) not in self._clean]
         if texts:
-            found = self._search(self._queries(texts), k)
+            rows, scores = self._scan.top(self._embedded(texts), k)
+            found = [hits_of(self._passages, *best) for best in zip(rows, scores, strict=True)]
             with self._lock:
                 self._clean |= {(t, k): hits for t, hits in zip(texts, found, strict=True)}
         return [self._clean[query.text, k] for query in queries]
@@ -276,10 +304,9 @@ class DenseIndex:
         if not injected or not queries:
             return clean
         similarity = self._options.similarity
-        scores = _scores(
-            self._queries([query.text for query in queries]),
-            _fixed_point(self.encode_poison(injected), similarity),
-            similarity,
+        asked = fixed_point(self._embedded([query.text for query in queries]), similarity)
+        scores = all_scores(
+            asked, fixed_point(self.encode_poison(injected), similarity), similarity
         )
         return [_merged(hits, injected, row, k) for hits, row in zip(clean, scores, strict=True)]
 
@@ -306,83 +333,52 @@ class DenseIndex:
             The encoder fails.
         """
         if not texts:
-            return np.zeros((0, self._matrix.shape[1]), dtype=np.float32)
+            return np.zeros((0, self._dimension), dtype=np.float32)
         return self._store.embed(texts, max_tokens=self._options.max_tokens_corpus)
 
     def close(self) -> None:
         """Close the files of the embedding store."""
         self._store.close()
 
-    def _queries(self, texts: Sequence[str]) -> _Fixed:
-        vectors = self._store.embed(texts, max_tokens=self._options.max_tokens_query)
-        return _fixed_point(vectors, self._options.similarity)
-
-    def _search(self, queries: _Fixed, k: int) -> list[tuple[Hit, ...]]:
-        """Scan the corpus in blocks; of each, keep the best k in total, not per block."""
-        n, dimension = self._matrix.shape
-        height = max(1, _BLOCK_NUMBERS // max(dimension, _BLOCK_QUERIES))
-        best_rows = [np.empty(0, dtype=np.intp)] * len(queries)
-        best_scores = [np.empty(0, dtype=np.float64)] * len(queries)
-        for start in range(0, n, height):
-            block = _fixed_point(self._matrix[start : start + height], self._options.similarity)
-            for first in range(0, len(queries), _BLOCK_QUERIES):
-                some = queries[first : first + _BLOCK_QUERIES]
-                for q, row in enumerate(_scores(some, block, self._options.similarity), first):
-                    top = top_rows(row, k)
-                    rows = np.concatenate([best_rows[q], top + start])
-                    scores = np.concatenate([best_scores[q], row[top]])
-                    keep = np.lexsort((rows, -scores))[:k]
-                    best_rows[q], best_scores[q] = rows[keep], scores[keep]
-        return [
-            hits_of(self._passages, rows, scores)
-            for rows, scores in zip(best_rows, best_scores, strict=True)
-        ]
+    def _embedded(self, texts: Sequence[str]) -> Vectors:
+        return self._store.embed(texts, max_tokens=self._options.max_tokens_query)
 
 
 # --------------------------------------------------------------------------------- internals
 
 
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """Vectors as integers in float64, shape (n, d), each times 2^-26 and its power of 2."""
+class _IndexedTexts(Sequence[str]):
+    """What is embedded of each passage, made when it is asked for."""
 
-    whole: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    def __init__(self, passages: Sequence[Passage], *, titles: bool) -> None:
+        self._passages = passages
+        self._titles = titles
 
     def __len__(self) -> int:
-        return len(self.whole)
+        return len(self._passages)
 
-    def __getitem__(self, part: slice) -> _Fixed:
-        return _Fixed(self.whole[part], self.scale[part])
+    @overload
+    def __getitem__(self, place: int) -> str: ...
 
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
 
-def _fixed_point(vectors: Vectors, similarity: Similarity) -> _Fixed:
-    """Scale each row below length 1 and round it to multiples of 2^-26.
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [indexed_text(p, titles=self._titles) for p in self._passages[place]]
+        return indexed_text(self._passages[place], titles=self._titles)
 
-    For cosine the divisor is the length itself, for dot the next power of 2 above it, which
-    is kept as the row's scale. A zero row stays zero.
-    """
-    whole = np.array(vectors, dtype=np.float64, order="C")
-    length = np.sqrt(np.square(whole).sum(axis=1))
-    if similarity == "cosine":
-        divisor, scale = np.where(length > 0, length, 1.0), np.ones_like(length)
-    else:
-        divisor = scale = np.ldexp(1.0, np.frexp(length)[1])
-    whole /= divisor[:, None]
-    whole *= 2.0**_FRACTION_BITS
-    return _Fixed(np.rint(whole, out=whole), scale)
+    def contents(self) -> Contents:
+        """Digests of ids and texts; those of a corpus on disk are computed once."""
 
+        def whole() -> Contents:
+            return contents_of((p.id, indexed_text(p, titles=self._titles)) for p in self._passages)
 
-def _scores(queries: _Fixed, passages: _Fixed, similarity: Similarity) -> NDArray[np.float64]:
-    """Similarity of each query to each passage, shape (queries, passages)."""
-    scores = queries.whole @ passages.whole.T
-    scores *= 2.0 ** (-2 * _FRACTION_BITS)
-    scores *= queries.scale[:, None]
-    scores *= passages.scale
-    if similarity == "cosine":
-        np.clip(scores, -1.0, 1.0, out=scores)  # rounding can exceed 1 by 1e-8
-    scores += 0.0  # turns -0.0 into 0.0
-    return scores
+        if isinstance(self._passages, SortedCorpus):
+            name = f"by id, {'titles and texts' if self._titles else 'texts'}"
+            kept = self._passages.corpus.remembered(name, lambda: " ".join(whole()))
+            return Contents(*kept.split())
+        return whole()
 
 
 def _merged(

@@ -8,12 +8,13 @@ the order in which a corpus was read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragassay.data.corpus_file import CorpusFile
 from ragassay.errors import ConfigError, DataError
 from ragassay.types import Hit, Passage
 
@@ -23,8 +24,10 @@ def indexed_text(passage: Passage, *, titles: bool) -> str:
     return f"{passage.title} {passage.text}".strip() if titles else passage.text
 
 
-def ordered_corpus(corpus: Sequence[Passage], *, titles: bool) -> tuple[Passage, ...]:
+def ordered_corpus(corpus: Sequence[Passage], *, titles: bool) -> Sequence[Passage]:
     """Sort a corpus by id and refuse one that cannot be searched.
+
+    A corpus on disk stays there; it was checked when it was opened.
 
     Raises
     ------
@@ -33,6 +36,8 @@ def ordered_corpus(corpus: Sequence[Passage], *, titles: bool) -> tuple[Passage,
     """
     if not corpus:
         raise DataError("the corpus has no passage; retrieval needs at least one")
+    if isinstance(corpus, CorpusFile):
+        return corpus.by_id
     if not any(indexed_text(passage, titles=titles).strip() for passage in corpus):
         raise DataError(
             f"all {len(corpus)} passages of the corpus are empty; at least one needs a text"
@@ -44,7 +49,7 @@ def ordered_corpus(corpus: Sequence[Passage], *, titles: bool) -> tuple[Passage,
     return ordered
 
 
-def ordered_poison(poison: Sequence[Passage], corpus_ids: frozenset[str]) -> tuple[Passage, ...]:
+def ordered_poison(poison: Sequence[Passage], corpus_ids: Container[str]) -> tuple[Passage, ...]:
     """Sort poison by id and refuse ids that are taken.
 
     Raises

@@ -125,7 +125,7 @@ class BM25Retriever:
         BackendUnavailable
             bm25s is not installed.
         """
-        passages = ordered_corpus(corpus, titles=self.titles)
+        passages = tuple(ordered_corpus(corpus, titles=self.titles))
         index = BM25Index(self, passages)
         if progress is not None:
             progress(len(passages), len(passages))
@@ -191,6 +191,11 @@ class BM25Index:
                     self._clean[query.text, k] = hits
             found.append(hits)
         return found
+
+    @property
+    def scores_alone(self) -> bool:
+        """Whether the score of an injected passage does not depend on the others."""
+        return self._options.statistics == "frozen"
 
     def poisoned(
         self, queries: Sequence[Query], poison: Sequence[Passage], k: int

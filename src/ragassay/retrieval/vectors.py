@@ -1,35 +1,26 @@
 """Embeddings kept on disk, so that a second run encodes nothing.
 
-A corpus is one float32 matrix in a ``.npy`` file beside a small ``.json`` file that says what
-it is; single texts (questions, poison, passages that a defense embeds) lie in one SQLite file.
-Whatever does not prove to be whole is encoded again with a warning, never trusted. A corpus is
-encoded in parts that are kept until the matrix is written, so that an interrupted run does not
-start from the beginning.
+A corpus is one matrix (:mod:`ragassay.retrieval.corpus_matrix`); single texts (questions,
+poison, passages that a defense embeds) lie in one SQLite file. Whatever does not prove to be
+whole is encoded again with a warning, never trusted.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
-from ragassay.canon import digest, dumps
-from ragassay.errors import BackendError, RagassayError, StoreError
+from ragassay.canon import digest
+from ragassay.errors import BackendError, RagassayError
 from ragassay.plugins import Encoder
-from ragassay.retrieval.rows import VectorRows, Vectors, disk_errors
+from ragassay.retrieval.corpus_matrix import Contents, CorpusMatrix, Progress, Storage, Stored
+from ragassay.retrieval.rows import VectorRows, Vectors
 
 MATRIX_VERSION = 1
-PART_SIZE = 1_024
-_LOG = logging.getLogger(__name__)
-Progress = Callable[[int, int], None]
 
 
 class EmbeddingStore:
@@ -111,38 +102,44 @@ class EmbeddingStore:
 
     def corpus_matrix(
         self,
-        ids: Sequence[str],
         texts: Sequence[str],
         *,
+        contents: Contents,
         fingerprint: str,
         max_tokens: int | None,
+        storage: Storage = "float32",
         progress: Progress | None = None,
-    ) -> Vectors:
+    ) -> Stored:
         """Return the matrix of a corpus, from disk where it is there and whole.
 
         Equal texts are encoded once and get equal rows. Other processes that want the same
-        matrix wait for it.
+        matrix wait for it. Where ``texts`` is read from disk as it is asked for, memory does
+        not grow with the texts.
 
         Parameters
         ----------
-        ids, texts : sequence of str, length n
-            In the order of the rows.
+        texts : sequence of str, length n
+            In the order of the rows; asked for in slices.
+        contents : Contents
+            Digests of ids and texts.
         fingerprint : str
-            Digest of the data set; together with the texts, it names the file.
+            Digest of the data set; together with the contents, it names the file.
         max_tokens : int or None
             The encoder's limit.
+        storage : {"float32", "float16"}
+            Number type on disk.
         progress : callable, optional
             Hears (distinct texts done, distinct texts in all).
 
         Returns
         -------
-        ndarray of float32, shape (n, d)
+        ndarray of float32 or float16, shape (n, d)
             Memory-mapped and read-only.
 
         Raises
         ------
         BackendError
-            The encoder fails.
+            The encoder fails, or a number does not fit float16.
         StoreError
             The folder cannot be written.
         """
@@ -151,52 +148,31 @@ class EmbeddingStore:
             "encoder": self._identity,
             "max_tokens": max_tokens,
             "fingerprint": fingerprint,
-            "ids": _digest_of(ids),
-            "texts": _digest_of(texts),
+            "ids": contents.ids,
+            "texts": contents.texts,
         }
-        path = self._folder / f"{digest(facts)[:32]}.npy"
-        with disk_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.with_suffix(".lock")):
-                matrix = _load_matrix(path, facts, len(texts))
-                if matrix is None:
-                    distinct = sorted(set(texts), key=lambda text: (len(text), text))
-                    parts = self._parts(path, distinct, max_tokens, progress)
-                    _write_matrix(path, facts, texts, distinct, parts)
-                    matrix = _load_matrix(path, facts, len(texts))
-                    for part in self._folder.glob(f"{path.stem}-*.part"):
-                        part.unlink(missing_ok=True)
-                else:
-                    with self._counting:
-                        self.reused += len(texts)
-                    if progress is not None:
-                        progress(len(texts), len(texts))
-        if matrix is None:
-            raise StoreError(f"{path} cannot be read back after writing; is the disk full?")
-        return matrix
+        if storage != "float32":
+            facts["storage"] = storage
+        matrix = CorpusMatrix(
+            self._folder / f"{digest(facts)[:32]}.npy",
+            facts=facts,
+            texts=texts,
+            storage=storage,
+            encode=lambda some: self._encode_alone(some, max_tokens),
+            progress=progress,
+        )
+        found = matrix.load_or_make()
+        with self._counting:
+            self.reused += matrix.reused
+        return found
 
     def close(self) -> None:
         """Close the SQLite file. Closing twice does nothing."""
         self._rows.close()
 
-    def _parts(
-        self, path: Path, distinct: Sequence[str], max_tokens: int | None, progress: Progress | None
-    ) -> Iterator[Vectors]:
-        for number, start in enumerate(range(0, len(distinct), PART_SIZE)):
-            texts = distinct[start : start + PART_SIZE]
-            part = path.with_name(f"{path.stem}-{number}.part")
-            vectors = _read_part(part, len(texts))
-            if vectors is None:
-                with self._encoding:
-                    vectors = self._encode(texts, max_tokens)
-                payload = vectors.astype("<f4").tobytes()
-                _replace(part, hashlib.sha256(payload).digest() + payload)
-            else:
-                with self._counting:
-                    self.reused += len(texts)
-            if progress is not None:
-                progress(start + len(texts), len(distinct))
-            yield vectors
+    def _encode_alone(self, texts: Sequence[str], max_tokens: int | None) -> Vectors:
+        with self._encoding:
+            return self._encode(texts, max_tokens)
 
     def _encode(self, texts: Sequence[str], max_tokens: int | None) -> Vectors:
         start = time.perf_counter()
@@ -214,99 +190,6 @@ class EmbeddingStore:
             self.encoded += len(texts)
             self.seconds += spent
         return _checked(vectors, len(texts), self._identity)
-
-
-# ---------------------------------------------------------------------------- corpus matrices
-
-
-def _load_matrix(path: Path, facts: dict[str, object], rows: int) -> Vectors | None:
-    """Map a matrix that is what it should be; otherwise None, with a warning if it is there."""
-    sidecar = path.with_suffix(".json")
-    if not path.exists() and not sidecar.exists():
-        return None
-    try:
-        said = json.loads(sidecar.read_text(encoding="utf-8"))
-        matrix: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-        expected = {**facts, "shape": list(matrix.shape), "sha256": _sha256(path)}
-    except (OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())[:200]
-    else:
-        if said == expected and matrix.dtype == np.float32 and matrix.shape[0] == rows:
-            return matrix
-        reason = "its contents are not those that its .json file states"
-    _LOG.warning("%s is encoded again: %s", path, reason)
-    return None
-
-
-def _write_matrix(
-    path: Path,
-    facts: dict[str, object],
-    texts: Sequence[str],
-    distinct: Sequence[str],
-    parts: Iterator[Vectors],
-) -> None:
-    positions: dict[str, list[int]] = {}
-    for row, text in enumerate(texts):
-        positions.setdefault(text, []).append(row)
-    temporary = path.with_suffix(".tmp")
-    matrix: np.memmap[tuple[int, ...], np.dtype[np.float32]] | None = None
-    start = 0
-    for vectors in parts:
-        if matrix is None:
-            matrix = np.lib.format.open_memmap(
-                temporary, mode="w+", dtype=np.float32, shape=(len(texts), vectors.shape[1])
-            )
-        for text, vector in zip(distinct[start:], vectors, strict=False):
-            matrix[positions[text]] = vector
-        start += len(vectors)
-    if matrix is None:
-        raise ValueError("a corpus matrix needs at least one text")
-    shape = list(matrix.shape)
-    matrix.flush()
-    del matrix
-    _sync(temporary)
-    stated = {**facts, "shape": shape, "sha256": _sha256(temporary)}
-    temporary.replace(path)
-    _replace(path.with_suffix(".json"), (dumps(stated) + "\n").encode("utf-8"))
-
-
-def _read_part(path: Path, rows: int) -> Vectors | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    payload = content[32:]
-    if hashlib.sha256(payload).digest() != content[:32] or not payload or len(payload) % (4 * rows):
-        _LOG.warning("%s is damaged and is encoded again", path)
-        return None
-    return np.frombuffer(payload, dtype="<f4").astype(np.float32).reshape(rows, -1)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    _sync(temporary)
-    temporary.replace(path)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _digest_of(texts: Sequence[str]) -> str:
-    """Digest a sequence of texts, however large, without a copy of it."""
-    state = hashlib.sha256()
-    for text in texts:
-        content = text.encode("utf-8", "surrogatepass")
-        state.update(b"%d:" % len(content))
-        state.update(content)
-    return state.hexdigest()
 
 
 def _checked(vectors: Vectors, rows: int, identity: str) -> Vectors:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, ConfigError
+from ragassay.plugins.accelerator import AcceleratorClock
 from ragassay.plugins.access import Ids, Similarity, usable_tokens
 from ragassay.retrieval.encoders import (
     EmbeddedMiniLM,
@@ -73,6 +74,7 @@ class EncoderAccess:
         self._batch_size = batch_size
         self._forwards = 0
         self._backwards = 0
+        self._clock = AcceleratorClock()
 
     @property
     def identity(self) -> str:
@@ -104,6 +106,11 @@ class EncoderAccess:
     def backwards(self) -> int:
         """Sequences differentiated so far."""
         return self._backwards
+
+    @property
+    def accelerator_seconds(self) -> float:
+        """Seconds of a CUDA device in this encoder so far; 0 on a CPU."""
+        return self._clock.seconds
 
     @property
     def opening(self) -> Ids:
@@ -179,7 +186,8 @@ class EncoderAccess:
     ) -> NDArray[np.float32]:
         """Embed texts as the retriever does, shape (n, D), unnormalized."""
         self._forwards += len(texts)
-        return self._encoder.encode(texts, max_tokens=self._limits[kind])
+        with self._clock.running(self._device):
+            return self._encoder.encode(texts, max_tokens=self._limits[kind])
 
     def embed_ids(
         self, sequences: Sequence[Ids], *, max_tokens: int | None = None, wrapped: bool = False
@@ -203,7 +211,12 @@ class EncoderAccess:
 
         whole = self._wrap(sequences, max_tokens, wrapped)
         vectors: NDArray[np.float32] | None = None
-        with self._source._lock, torch.inference_mode(), self._packed.active():
+        with (
+            self._source._lock,
+            torch.inference_mode(),
+            self._packed.active(),
+            self._clock.running(self._device),
+        ):
             for batch in self._batches(whole):
                 found = self._run([whole[i] for i in batch])
                 if vectors is None:
@@ -240,7 +253,12 @@ class EncoderAccess:
         ]
         skip, behind = (0, 0) if wrapped else (len(self.opening), len(self.closing))
         toward = torch.from_numpy(np.asarray(direction, dtype=np.float32))
-        with self._source._lock, torch.enable_grad(), self._watched() as seen:
+        with (
+            self._source._lock,
+            torch.enable_grad(),
+            self._clock.running(self._device),
+            self._watched() as seen,
+        ):
             for batch in self._batches(whole):
                 seen.clear()
                 vectors = self._run([whole[i] for i in batch]).float()
@@ -263,6 +281,10 @@ class EncoderAccess:
     def _model(self) -> Any:
         with self._source._lock:
             return self._source._load()
+
+    @property
+    def _device(self) -> Any:
+        return self._model.device
 
     @property
     def _tokenizer(self) -> Any:

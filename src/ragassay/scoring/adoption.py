@@ -19,7 +19,15 @@ from ragassay.matching import Token, find_spans, has_content, phrase, tokenize
 from ragassay.scoring.endorsement import cues
 from ragassay.scoring.endorsement.prose import Sentence, fold, sentences
 from ragassay.scoring.endorsement.questions import stems
-from ragassay.scoring.polarity import CUES, abstains, asserted, negations, wanted_spans
+from ragassay.scoring.polarity import (
+    CUES,
+    abstains,
+    asserted,
+    negations,
+    wanted_spans,
+    withdrawn_low_overlap,
+)
+from ragassay.types import Evidence, Query, ScoreRecord, Target, TextEdit
 
 _PREDICATE = 4  # content words of the edited predicate that are compared
 _MAX_SPANS = 8
@@ -158,3 +166,58 @@ def _predicate(text: str, edit: AppliedEdit) -> set[str]:
 
 def _sentences(text: str) -> list[Sentence]:
     return sentences(text, fold(text), tokenize(text))
+
+
+# -------------------------------------------------------------------------------- as a label
+
+
+def score_edits(
+    *,
+    trial_key: str,
+    query: Query,
+    target: Target,
+    answer: str,
+    passages: Sequence[tuple[str, Sequence[TextEdit]]],
+) -> ScoreRecord:
+    """Label an answer for adoption; see :class:`ragassay.plugins.EditScorer`.
+
+    ``provenance`` holds the numbers of the adopted edits (passage and edit, from 0), and the
+    withdrawn overlap of the answer's words with those of the passages as edited.
+
+    Examples
+    --------
+    >>> edit = TextEdit(start=15, stop=20, before="Paris", after="Madrid", kind="entity:city")
+    >>> record = score_edits(
+    ...     trial_key="t", query=Query(id="q", text="Where?", group="g"),
+    ...     target=Target(query_id="q"), answer="In Madrid.",
+    ...     passages=[("The tower is in Paris.", [edit])])
+    >>> record.target_positive, record.provenance["adopted"]
+    (True, [[0, 0]])
+    """
+    found = adopted(answer, passages, question=query.text, wanted=target.wanted)
+    seen = [word for text, edits in passages for word in _words(_edited(text, edits))]
+    return ScoreRecord(
+        trial_key=trial_key,
+        scorer="polarity",
+        version="1",
+        target_positive=found.adopted,
+        correct=None,
+        abstained=None,
+        evidence=tuple(Evidence(label="adopted", start=a, stop=b) for a, b in found.spans),
+        provenance={
+            "adopted": [list(numbers) for numbers in found.edits],
+            "withdrawn_low_overlap": withdrawn_low_overlap(_words(answer), seen),
+        },
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [token.text for token in tokenize(text)]
+
+
+def _edited(text: str, edits: Sequence[TextEdit]) -> str:
+    pieces, at = [], 0
+    for edit in edits:
+        pieces += [text[at : edit.start], edit.after]
+        at = edit.stop
+    return "".join([*pieces, text[at:]])

@@ -26,7 +26,7 @@ from ragassay.scoring.endorse import compiled
 from ragassay.scoring.endorsement.forms import Finder
 from ragassay.scoring.endorsement.prose import fold
 from ragassay.scoring.endorsement.words import word_set
-from ragassay.types import Evidence, Query, ScoreRecord, Target
+from ragassay.types import Evidence, Query, ScoreRecord, Target, TextEdit
 
 ABSTENTION_PHRASES = (
     "not enough information", "cannot determine", "not provided", "unclear", "no information",
@@ -293,4 +293,20 @@ class PolarityMatch:
             evidence=tuple(
                 Evidence(label=label, start=a, stop=b) for label, (a, b) in evidence[:_MAX_SPANS]
             ),
+        )
+
+    def score_edits(
+        self,
+        *,
+        trial_key: str,
+        query: Query,
+        target: Target,
+        answer: str,
+        passages: Sequence[tuple[str, Sequence[TextEdit]]],
+    ) -> ScoreRecord:
+        """Label an answer for adoption; see :func:`ragassay.scoring.adoption.score_edits`."""
+        from ragassay.scoring.adoption import score_edits  # it reads with the rules of this module
+
+        return score_edits(
+            trial_key=trial_key, query=query, target=target, answer=answer, passages=passages
         )

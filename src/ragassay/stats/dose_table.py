@@ -76,3 +76,39 @@ def nondecreasing(rates: Floats, weights: Floats) -> Floats:
     """
     fitted: Floats = isotonic_regression(rates, weights=weights).x
     return fitted
+
+
+def nondecreasing_rows(hits: Floats, sizes: Floats) -> Floats:
+    """Return the nondecreasing rates nearest to those of many tables, by weighted squares.
+
+    Parameters
+    ----------
+    hits, sizes : array, shape (m, d)
+        Events (any weighted sums) and runs at each dose, one row per table.
+
+    Returns
+    -------
+    array, shape (m, d)
+        NaN where a size is 0. By the min-max formula of isotonic regression: the value at i is
+        the largest over s <= i of the smallest over t >= i of the mean over s..t.
+
+    Examples
+    --------
+    >>> nondecreasing_rows(np.array([[1.0, 5.0, 3.0]]), np.array([[10.0, 10.0, 10.0]])).tolist()
+    [[0.1, 0.4, 0.4]]
+    """
+    count = hits.shape[1]
+    fitted = np.full(hits.shape, np.nan)
+    events = np.concatenate([np.zeros((len(hits), 1)), np.cumsum(hits, axis=1)], axis=1)
+    runs = np.concatenate([np.zeros((len(sizes), 1)), np.cumsum(sizes, axis=1)], axis=1)
+    for at in range(count):
+        best = np.full(len(hits), -np.inf)
+        for start in range(at + 1):
+            lowest = np.full(len(hits), np.inf)
+            for stop in range(at + 1, count + 1):
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    mean = (events[:, stop] - events[:, start]) / (runs[:, stop] - runs[:, start])
+                lowest = np.fmin(lowest, mean)
+            best = np.fmax(best, lowest)
+        fitted[:, at] = np.where(sizes[:, at] > 0, best, np.nan)
+    return fitted

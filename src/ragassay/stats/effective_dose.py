@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 from ragassay.stats.dose import Counts, Resampling
-from ragassay.stats.dose_table import DoseTable, Floats, nondecreasing
+from ragassay.stats.dose_table import DoseTable, Floats, nondecreasing_rows
 from ragassay.stats.intervals import MIN_GROUPS
 from ragassay.stats.paired import Labels
 
@@ -182,19 +182,18 @@ def _logistic_half(doses: Floats, hits: Floats, sizes: Floats) -> Floats:
 
 
 def _isotonic_half(doses: Floats, hits: Floats, sizes: Floats) -> Floats:
-    found = np.empty(len(hits))
-    for row, (hit, size) in enumerate(zip(hits, sizes, strict=True)):
-        known = size > 0
-        fitted = nondecreasing(hit[known] / size[known], size[known])
-        found[row] = _crossing(doses[known], fitted)
+    """The dose of one half of the nearest nondecreasing curve of each table, interpolated."""
+    fitted = nondecreasing_rows(hits, sizes)
+    found = np.full(len(hits), np.inf)
+    open_ = np.ones(len(hits), dtype=np.bool_)
+    last_dose, last = np.full((2, len(hits)), np.nan)
+    for dose, level in zip(doses, fitted.T, strict=True):
+        here = open_ & ~np.isnan(level)  # a resample may miss a dose
+        first = here & np.isnan(last) & (level >= 0.5)
+        found[first] = np.where(level[first] == 0.5, dose, -np.inf)
+        later = here & ~np.isnan(last) & (level >= 0.5)
+        share = (0.5 - last[later]) / (level[later] - last[later])
+        found[later] = last_dose[later] + share * (dose - last_dose[later])
+        open_ &= ~(first | later)
+        last_dose[here], last[here] = dose, level[here]
     return found
-
-
-def _crossing(doses: Floats, fitted: Floats) -> float:
-    if not len(fitted) or fitted[-1] < 0.5:
-        return float("inf")
-    if fitted[0] >= 0.5:
-        return float(doses[0]) if fitted[0] == 0.5 else float("-inf")
-    at = int(np.argmax(fitted >= 0.5))
-    share = (0.5 - fitted[at - 1]) / (fitted[at] - fitted[at - 1])
-    return float(doses[at - 1] + share * (doses[at] - doses[at - 1]))

@@ -18,7 +18,14 @@ from typing import Any
 import numpy as np
 
 from ragassay.stats.dose import Counts, Resampling
-from ragassay.stats.dose_table import CELLS_AT_ONCE, DoseTable, Floats, check_runs, nondecreasing
+from ragassay.stats.dose_table import (
+    CELLS_AT_ONCE,
+    DoseTable,
+    Floats,
+    check_runs,
+    nondecreasing,
+    nondecreasing_rows,
+)
 from ragassay.stats.intervals import MIN_GROUPS, Interval
 from ragassay.stats.paired import Labels
 
@@ -122,9 +129,7 @@ def _tested(
     if not (np.diff(rates) < 0).any():
         return 1.0, spans
     moved = found - rates + nearest
-    far = np.array(
-        [(w * (r - nondecreasing(r, w)) ** 2).sum() for r, w in zip(moved, size, strict=True)]
-    )
+    far = (size * (moved - nondecreasing_rows(moved * size, size)) ** 2).sum(axis=1)
     return float((1 + (far >= distance - 1e-12).sum()) / (1 + len(far))), spans
 
 

@@ -47,6 +47,7 @@ class LLMRewrite:
     name: ClassVar[str] = "llm_rewrite"
     version: ClassVar[str] = "1"
     shared: ClassVar[bool] = False
+    asks: ClassVar[bool] = True
 
     prompt: str = "tampering_rewrite"
     trials: int = 3

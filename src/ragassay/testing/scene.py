@@ -94,10 +94,13 @@ class AttackScene:
     def cost(self) -> Cost:
         """What the opened models and the helper have been asked so far."""
         forwards, backwards = _counts(self._encoder)
+        model_forwards, model_backwards = _counts(self._language_model)
         return Cost(
-            model_calls=self.asked + self.victim_asked + _counts(self._language_model)[0],
+            model_calls=self.asked + self.victim_asked,
             encoder_forwards=forwards,
             encoder_backwards=backwards,
+            model_forwards=model_forwards,
+            model_backwards=model_backwards,
         )
 
     @property

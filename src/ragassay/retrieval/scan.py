@@ -1,0 +1,294 @@
+"""The exact k nearest rows of a large matrix for many queries, at the speed of float32.
+
+The matrix is read once, in blocks, for all queries together. A block's product in float32 is
+only a sieve: its error has a strict bound (Higham, Accuracy and Stability of Numerical
+Algorithms, 2002, section 3.1: any order of summation errs by at most d u / (1 - d u) times the
+product of the lengths), so a row whose rounded score lies more than that bound below the k-th
+best so far cannot be among the k best. The few rows that pass are scored exactly
+(:mod:`ragassay.retrieval.fixed`). What comes out are the exact scores in the exact order,
+whatever the block size, the number of queries, the threads or the BLAS library.
+
+Where many rows tie, or lie closer than float32 can tell, the block is scored exactly as a
+whole, which takes several times as long.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragassay.retrieval.corpus_matrix import Stored
+from ragassay.retrieval.fixed import (
+    FRACTION_BITS,
+    Fixed,
+    Similarity,
+    all_scores,
+    fixed_point,
+    pair_scores,
+)
+from ragassay.retrieval.ranking import top_rows
+from ragassay.retrieval.rows import Vectors
+
+FIRST_ROWS = 1_024  # scored exactly, so that the sieve has something to go by
+MOST_ROWS = 32_768
+_EXACT_ROWS = 4_096
+_GROUP = 512  # queries in one product
+_PRODUCT_NUMBERS = 2**22  # of a block, 16 MiB of float32: it stays in the cache
+_PAIRS = 4_096
+_UNIT = 2.0**-24  # rounding of float32
+_SAME_LENGTH = 1e-4
+_TAME = 1e15  # lengths beyond this, or below its inverse, could over- or underflow
+
+
+def error_bound(dimension: int) -> float:
+    """Most by which a score in float32 can differ from the exact one, for vectors of length 1.
+
+    Twice the bound of a sum, for the product and for the lengths of the rows; then the rounding
+    to fixed point.
+    """
+    steps = (dimension + 16) * _UNIT
+    return 2 * steps / (1 - steps) + 4.2 * math.sqrt(dimension) * 2.0 ** -(FRACTION_BITS + 1)
+
+
+class Found(NamedTuple):
+    """The best rows of each query, shapes (queries, k): best first, ties by row ascending."""
+
+    rows: NDArray[np.intp]
+    scores: NDArray[np.float64]
+
+
+class Scan:
+    """Exact search over a matrix that may be larger than memory.
+
+    Parameters
+    ----------
+    matrix : ndarray of float32 or float16, shape (n, d)
+        Usually memory-mapped. It must not change.
+    similarity : {"cosine", "dot"}
+        Cosine gives 0 for a zero row.
+    """
+
+    def __init__(self, matrix: Stored, similarity: Similarity) -> None:
+        self._matrix = matrix
+        self._similarity: Similarity = similarity
+        self._lengths: NDArray[np.float32] | None = None
+        mapped = getattr(matrix, "_mmap", None)
+        if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_SEQUENTIAL"):
+            mapped.madvise(mmap.MADV_SEQUENTIAL)
+
+    def top(self, queries: Vectors, k: int) -> Found:
+        """Return the k best rows for each query.
+
+        Parameters
+        ----------
+        queries : ndarray of float32, shape (m, d)
+        k : int
+            At least 1; more than n gives all n.
+
+        Returns
+        -------
+        Found
+            Rows and exact scores, shapes (m, min(k, n)).
+        """
+        n, dimension = self._matrix.shape
+        k = min(k, n)
+        if not len(queries) or not n:
+            return Found(np.empty((len(queries), k), np.intp), np.empty((len(queries), k)))
+        first = max(FIRST_ROWS, 2 * k)
+        height = max(first, min(MOST_ROWS, _PRODUCT_NUMBERS // min(len(queries), _GROUP)))
+        groups = [
+            _Group(queries[start : start + _GROUP], k, min(n, height), self._similarity)
+            for start in range(0, len(queries), _GROUP)
+        ]
+        known, lengths = self._lengths is not None, self._row_lengths()
+        halves = self._matrix.dtype != np.float32
+        space = np.empty((min(n, height) if halves else 0, dimension), np.float32)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            for start, stop in _blocks(n, first, height):
+                block = _as_float32(self._matrix[start:stop], space, pool)
+                if not known:
+                    lengths[start:stop] = _row_lengths_of(block, pool)
+                for group in groups:
+                    self._add(group, block, start, lengths[start:stop])
+        self._lengths = lengths
+        found = [group.best for group in groups]
+        return Found(
+            np.concatenate([best.rows for best in found]),
+            np.concatenate([best.scores for best in found]),
+        )
+
+    def _row_lengths(self) -> NDArray[np.float32]:
+        return (
+            self._lengths if self._lengths is not None else np.empty(len(self._matrix), np.float32)
+        )
+
+    def _add(self, group: _Group, block: Vectors, start: int, lengths: NDArray[np.float32]) -> None:
+        """Let the rows of a block compete with the best so far."""
+        passed = group.sieve(block, lengths) if start else None
+        if passed is None:
+            for first in range(start, start + len(block), _EXACT_ROWS):
+                stop = min(first + _EXACT_ROWS, start + len(block))
+                group.add_all(fixed_point(self._matrix[first:stop], self._similarity), first)
+        elif len(passed[0]):
+            rows, numbers = passed
+            distinct, places = np.unique(rows + start, return_inverse=True)
+            passages = fixed_point(self._matrix[distinct], self._similarity)
+            group.add_pairs(passages, places, numbers, distinct[places])
+
+
+# --------------------------------------------------------------------------------- internals
+
+
+class _Group:
+    """Some queries, the best rows of each so far, and memory for products (new one is slow)."""
+
+    def __init__(self, queries: Vectors, k: int, height: int, similarity: Similarity) -> None:
+        self._similarity: Similarity = similarity
+        self._k = k
+        self._fixed = fixed_point(queries, similarity)
+        whole = queries.astype(np.float64)
+        self._lengths = np.sqrt(np.square(whole).sum(axis=1))
+        some = np.where(self._lengths > 0, self._lengths, 1.0)
+        self._units = np.ascontiguousarray((whole / some[:, None]).T, dtype=np.float32)
+        self._product = np.empty((height, len(queries)), np.float32)
+        self._passing = np.empty(-(-height * len(queries) // 8) * 8, bool)
+        self._error = error_bound(queries.shape[1])
+        self.best = Found(
+            np.empty((len(queries), 0), np.intp), np.empty((len(queries), 0), np.float64)
+        )
+
+    def sieve(
+        self, block: Vectors, lengths: NDArray[np.float32]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+        """Pairs of row and query that may be among the best; None where these are too many."""
+        low, high = float(lengths.min()), float(lengths.max())
+        if not high < _TAME or (low < 1 / _TAME and not _tame(block, lengths)):
+            return None
+        product = np.matmul(block, self._units, out=self._product[: len(block)])
+        least = self.best.scores[:, -1]
+        if self._similarity == "cosine":
+            if low == 0 or high > low * (1 + _SAME_LENGTH):
+                inverse = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+                product *= inverse[:, None]
+                low = high = 1.0
+            wanted = least - self._error
+            floors = wanted * np.where(wanted > 0, low, high)
+        else:
+            some = np.where(self._lengths > 0, self._lengths, 1.0)
+            floors = least / some - self._error * high
+        floors[self._lengths == 0] = np.inf  # all rows tie: the first ones stay
+        floors = np.nextafter(floors.astype(np.float32), np.float32(-np.inf))
+        passing = self._passing[: -(-product.size // 8) * 8]
+        passing[product.size :] = False
+        np.greater_equal(product, floors, out=passing[: product.size].reshape(product.shape))
+        eights = np.flatnonzero(passing.view(np.uint64))  # few pass: look at 8 at a time
+        if len(eights) > len(block):
+            return None
+        places = eights[:, None] * 8 + np.arange(8)
+        flat = places[passing[places]]
+        rows, numbers = np.divmod(flat, product.shape[1])
+        return (rows, numbers) if len(rows) <= len(block) else None
+
+    def add_all(self, block: Fixed, start: int) -> None:
+        """Score every row of a block exactly."""
+        scores = all_scores(self._fixed, block, self._similarity)
+        rows = np.stack([top_rows(row, self._k) for row in scores])
+        self._keep(
+            np.repeat(np.arange(len(scores)), rows.shape[1]),
+            rows.reshape(-1) + start,
+            np.take_along_axis(scores, rows, axis=1).reshape(-1),
+        )
+
+    def add_pairs(
+        self,
+        passages: Fixed,
+        places: NDArray[np.intp],
+        numbers: NDArray[np.intp],
+        rows: NDArray[np.intp],
+    ) -> None:
+        """Score pairs exactly: query ``numbers[i]`` and ``passages[places[i]]``, a ``rows[i]``."""
+        scores = np.concatenate([
+            pair_scores(
+                self._fixed[numbers[first : first + _PAIRS]],
+                passages[places[first : first + _PAIRS]],
+                self._similarity,
+            )
+            for first in range(0, len(numbers), _PAIRS)
+        ])  # fmt: skip
+        better = scores > self.best.scores[numbers, -1]  # a later row loses a tie
+        self._keep(numbers[better], rows[better], scores[better])
+
+    def _keep(
+        self, numbers: NDArray[np.intp], rows: NDArray[np.intp], scores: NDArray[np.float64]
+    ) -> None:
+        """Merge scored rows into the best, at most k of them for each query."""
+        before = self.best.rows
+        count = len(before)
+        all_numbers = np.concatenate([np.repeat(np.arange(count), before.shape[1]), numbers])
+        all_rows = np.concatenate([before.reshape(-1), rows])
+        all_scores_ = np.concatenate([self.best.scores.reshape(-1), scores])
+        order = np.lexsort((all_rows, -all_scores_, all_numbers))
+        sizes = np.bincount(all_numbers, minlength=count)
+        most = min(self._k, int(sizes.min()))
+        starts = np.cumsum(sizes) - sizes
+        kept = order[starts[:, None] + np.arange(most)]
+        self.best = Found(all_rows[kept], all_scores_[kept])
+
+
+def _tame(block: Vectors, lengths: NDArray[np.float32]) -> bool:
+    """Whether all rows that are not zero are long enough for float32."""
+    short = lengths < 1 / _TAME
+    return not block[short].any()
+
+
+def _blocks(n: int, first: int, height: int) -> Iterator[tuple[int, int]]:
+    """Small blocks first: the sieve gets finer with each, and few rows pass it later."""
+    start, size = 0, first
+    while start < n:
+        yield start, min(n, start + size)
+        start += size
+        size = min(height, 8 * size)
+
+
+def _as_float32(block: Stored, space: Vectors, pool: ThreadPoolExecutor) -> Vectors:
+    if block.dtype == np.float32:
+        return block.view(np.ndarray)
+    floats = space[: len(block)]
+    step = max(256, -(-len(block) // (os.cpu_count() or 1)))
+    starts = range(0, len(block), step)
+    list(pool.map(lambda s: _halves(block[s : s + step], floats[s : s + step]), starts))
+    return floats
+
+
+def _halves(block: Stored, floats: Vectors) -> None:
+    """Widen finite float16 to float32, four times as fast as a cast.
+
+    Sign, exponent and fraction are moved to where float32 has them; the exponents then differ
+    by a factor of 2^112, which also turns the denormal ones into normal ones.
+    """
+    bits = np.ascontiguousarray(block).view(np.int16)
+    for start in range(0, len(bits), 256):  # small enough for the nearest cache
+        wide = floats[start : start + 256].view(np.int32)
+        wide[...] = bits[start : start + 256]
+        wide <<= 13
+        wide &= np.int32(-0x70002000)  # the bits of 0x8FFFE000
+        floats[start : start + 256] *= np.float32(2.0**112)
+
+
+def _row_lengths_of(block: Vectors, pool: ThreadPoolExecutor) -> NDArray[np.float32]:
+    lengths = np.empty(len(block), np.float32)
+    step = max(256, -(-len(block) // (os.cpu_count() or 1)))
+
+    def measure(start: int) -> None:
+        some = block[start : start + step]
+        np.sqrt(np.einsum("ij,ij->i", some, some), out=lengths[start : start + step])
+
+    list(pool.map(measure, range(0, len(block), step)))
+    return lengths

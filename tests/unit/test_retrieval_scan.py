@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragassay.errors import BackendUnavailable
+from ragassay.retrieval import faiss_scan, scan
+from ragassay.retrieval.dense import DenseRetriever
+from ragassay.retrieval.fixed import all_scores, fixed_point
+from ragassay.retrieval.ranking import top_rows
+from ragassay.retrieval.scan import Found, Scan
+from ragassay.types import Passage, Query
+
+
+def exact(matrix: np.ndarray, queries: np.ndarray, k: int, similarity: Any) -> Found:
+    """All scores at once, as the scan defines them."""
+    scores = all_scores(
+        fixed_point(queries, similarity), fixed_point(matrix, similarity), similarity
+    )
+    rows = np.stack([top_rows(row, k) for row in scores])
+    return Found(rows, np.take_along_axis(scores, rows, axis=1))
+
+
+def same(one: Found, other: Found) -> bool:
+    return np.array_equal(one.rows, other.rows) and np.array_equal(one.scores, other.scores)
+
+
+def hard_matrix(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    """Rows of many lengths, zero rows, and rows that differ by less than float32 can tell."""
+    matrix = rng.normal(size=(n, d)) * 10.0 ** rng.integers(-3, 4, size=(n, 1))
+    if rng.random() < 0.5:
+        matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    near = rng.integers(0, n, size=n // 3)
+    matrix[rng.integers(0, n, size=n // 3)] = matrix[near] * (
+        1 + 1e-7 * rng.normal(size=(n // 3, 1))
+    )
+    matrix[rng.random(n) < 0.05] = 0
+    return matrix.astype(np.float32)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.sampled_from(["cosine", "dot"]), st.booleans())
+def test_the_sieve_never_loses_a_row_that_belongs(seed: int, similarity: Any, half: bool) -> None:
+    rng = np.random.default_rng(seed)
+    n, d, m = int(rng.integers(1, 400)), int(rng.integers(1, 40)), int(rng.integers(1, 12))
+    matrix: np.ndarray = hard_matrix(rng, n, d)
+    queries = hard_matrix(rng, max(m, 3), d)[:m]
+    if half:
+        matrix = matrix.clip(-6e4, 6e4).astype(np.float16)
+    k = int(rng.integers(1, 20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "FIRST_ROWS", int(rng.integers(1, 20)))
+        patch.setattr(scan, "MOST_ROWS", int(rng.integers(1, 90)))
+        patch.setattr(scan, "_GROUP", int(rng.integers(1, 6)))
+        patch.setattr(scan, "_PAIRS", int(rng.integers(1, 6)))
+        searched = Scan(matrix, similarity)
+        wanted = exact(matrix, queries, k, similarity)
+        assert same(searched.top(queries, k), wanted)
+        assert same(searched.top(queries, k), wanted)  # the lengths are now known
+
+
+def test_most_blocks_are_sieved_and_not_scored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(20_000, 64)).astype(np.float32)
+    queries = rng.normal(size=(20, 64)).astype(np.float32)
+    whole = []
+    before = scan._Group.add_all
+    monkeypatch.setattr(
+        scan._Group, "add_all", lambda group, *rest: whole.append(1) or before(group, *rest)
+    )
+    for similarity in ("cosine", "dot"):
+        assert same(
+            Scan(matrix, similarity).top(queries, 10),  # type: ignore[arg-type]
+            exact(matrix, queries, 10, similarity),
+        )
+    assert len(whole) == 2  # the first block of each
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e-16, 1e16, 1e22])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_numbers_near_the_ends_of_float32_are_scored_exactly(scale: float, similarity: Any) -> None:
+    rng = np.random.default_rng(1)
+    matrix = rng.normal(size=(4_000, 8)).astype(np.float32)
+    matrix[::3] *= np.float32(scale)
+    queries = rng.normal(size=(5, 8)).astype(np.float32)
+    assert same(Scan(matrix, similarity).top(queries, 7), exact(matrix, queries, 7, similarity))
+    queries *= np.float32(scale)
+    assert same(Scan(matrix, similarity).top(queries, 7), exact(matrix, queries, 7, similarity))
+
+
+def test_a_corpus_of_one_vector_gives_the_first_rows() -> None:
+    matrix = np.tile(np.array([[3.0, 4.0]], np.float32), (5_000, 1))
+    found = Scan(matrix, "cosine").top(np.array([[1, 1], [0, 0], [-1, 0]], np.float32), 3)
+    assert found.rows.tolist() == [[0, 1, 2]] * 3
+    assert found.scores[1].tolist() == [0.0] * 3
+
+
+def test_scores_that_rise_all_the_way_are_found_all_the_same() -> None:
+    matrix = np.linspace(0.1, 1, 9_000, dtype=np.float32)[:, None] * np.ones((1, 3), np.float32)
+    queries = np.ones((2, 3), np.float32)
+    assert same(Scan(matrix, "dot").top(queries, 5), exact(matrix, queries, 5, "dot"))
+    assert Scan(matrix, "dot").top(queries, 5).rows[0].tolist() == [8999, 8998, 8997, 8996, 8995]
+
+
+def test_every_float16_is_widened_to_itself() -> None:
+    bits = np.arange(2**16, dtype=np.uint16)
+    halves = bits.view(np.float16)
+    halves = halves[np.isfinite(halves)].reshape(-1, 8)
+    floats = np.empty(halves.shape, np.float32)
+    scan._halves(halves, floats)
+    assert np.array_equal(floats.view(np.int32), halves.astype(np.float32).view(np.int32))
+
+
+def test_more_rows_than_there_are_and_no_query() -> None:
+    matrix = np.eye(3, dtype=np.float32)
+    assert Scan(matrix, "dot").top(matrix[:1], 10).rows.tolist() == [[0, 1, 2]]
+    assert Scan(matrix, "dot").top(matrix[:0], 2).rows.shape == (0, 2)
+
+
+# ------------------------------------------------------------------------------------- float16
+
+
+def test_float16_storage_halves_the_bytes_and_is_another_retriever(tmp_path: Path) -> None:
+    corpus = [Passage(id=f"p{n}", text=f"word{n % 50} and word{n}") for n in range(300)]
+    asked = [Query(id="q", text="word7 and word57", group="g")]
+    sizes, hits = {}, {}
+    for storage in ("float32", "float16"):
+        retriever = DenseRetriever(encoder="hashing", storage=storage)  # type: ignore[arg-type]
+        index = retriever.index(corpus, fingerprint="f", cache_dir=tmp_path / storage)
+        hits[storage] = index.search(asked, 5)
+        [file] = (tmp_path / storage / "embeddings").glob("*.npy")
+        sizes[storage] = file.stat().st_size - 128
+    assert sizes["float16"] * 2 == sizes["float32"]
+    assert hits["float16"] == hits["float32"]  # counts of words are exact in both
+
+
+# --------------------------------------------------------------------------------------- faiss
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_faiss_gives_the_same_and_is_checked(similarity: Any) -> None:
+    pytest.importorskip("faiss", reason="faiss is not installed (extra [faiss])")
+    rng = np.random.default_rng(2)
+    matrix = hard_matrix(rng, 3_000, 16)
+    queries = hard_matrix(rng, 30, 16)
+    queries[0] = 0
+    ours = Scan(matrix, similarity)
+    accelerated = faiss_scan.FaissScan(matrix, similarity, ours)
+    for k in (1, 10, 2_990, 4_000):
+        assert same(accelerated.top(queries, k), exact(matrix, queries, k, similarity))
+    assert accelerated.unproved > 0  # zero queries tie everywhere
+    plain = rng.normal(size=(3_000, 16)).astype(np.float32)
+    accelerated = faiss_scan.FaissScan(plain, similarity, Scan(plain, similarity))
+    asked = rng.normal(size=(30, 16)).astype(np.float32)
+    assert same(accelerated.top(asked, 10), exact(plain, asked, 10, similarity))
+    assert accelerated.unproved == 0
+
+
+def test_faiss_is_no_other_retriever_and_is_named_where_it_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fast = DenseRetriever(encoder="hashing", accelerator="faiss")
+    assert fast.identity == DenseRetriever(encoder="hashing").identity
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    corpus = [Passage(id="a", text="b")]
+    with pytest.raises(BackendUnavailable, match=r"pip install 'ragassay\[faiss\]'"):
+        fast.index(corpus, fingerprint="f", cache_dir=tmp_path)
