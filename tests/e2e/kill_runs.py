@@ -110,7 +110,10 @@ def main(path: str, kills: int, seed: int) -> None:
         if ended:
             continue
         time.sleep(float(rng.uniform(0, length)))
-        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+        while not ended and not journal.open_entries():  # between two groups: in the next one
+            time.sleep(float(rng.uniform(0, 0.02)))
+            ended = os.waitpid(pid, os.WNOHANG)[0] == pid
+        if ended or os.waitpid(pid, os.WNOHANG)[0] == pid:
             continue
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
