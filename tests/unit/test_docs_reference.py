@@ -38,6 +38,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "[paraphrases]": config.ParaphrasesPart,
     "[dose]": config.DosePart,
     "[[defense]]": config.Part,
+    "[[system]]": config.Part,
     "[calibration]": config.CalibrationPart,
     "[evidence]": config.EvidencePart,
     "[utility]": config.UtilityPart,
@@ -169,7 +170,7 @@ def test_every_exit_code_is_documented() -> None:
 def plugin_sections() -> dict[tuple[str, str], str]:
     kinds = {"Attacks": "attack", "Data sets": "dataset", "Defenses": "defense",
              "Encoders": "encoder", "Generators": "generator", "Retrievers": "retriever",
-             "Label rules": "scorer", "Tampering rules": "tamper"}  # fmt: skip
+             "Label rules": "scorer", "Systems": "system", "Tampering rules": "tamper"}  # fmt: skip
     found = {}
     for heading, body in sections(read(REFERENCE / "plug-ins.md"), 2).items():
         if heading in kinds:

@@ -14,9 +14,9 @@ import pytest
 
 from ragassay import canon
 from ragassay.config import StatisticsPart
+from ragassay.data.delimited import safe_cell
 from ragassay.errors import ConfigError, DataError, StoreError
 from ragassay.exchange import FourFiles, Joined, Selection, Table, export, read, write_folder
-from ragassay.exchange.delimited import safe_cell
 from ragassay.exchange.folder import STATISTICS
 from ragassay.store import RunFolder
 from ragassay.types import ScoreRecord

@@ -24,6 +24,7 @@ from ragassay.cli import (
     profile,
     reproduce,
     runs,
+    system,
 )
 from ragassay.cli.console import ERRORS
 from ragassay.errors import ConfigError, GateUsage, Interrupted, RagassayError
@@ -51,6 +52,7 @@ app.command()(grid.grid)
 app.add_typer(poison.poison_app, name="poison")
 app.add_typer(audit.audit_app, name="audit")
 app.add_typer(reproduce.reproduce_app, name="reproduce")
+app.add_typer(system.system_app, name="system")
 app.command("list")(runs.list_plugins)
 app.command()(runs.show)
 app.command()(runs.doctor)

@@ -76,9 +76,10 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
 def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
     """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
     from ragassay.experiments.protocols import protocol
-    from ragassay.experiments.setup import load_experiment, set_up
+    from ragassay.experiments.setup import load_experiment
 
-    setup = set_up(load_experiment(experiment, settings or ()))
+    loaded = load_experiment(experiment, settings or ())
+    setup = protocol(loaded.file.protocol).set_up(loaded)
     result = protocol(setup.protocol).estimate(setup, out)
     typer.echo(json.dumps(setup.resolved(), indent=2, ensure_ascii=False))
     table = Table(title="Model calls at most", title_justify="left")
@@ -140,11 +141,12 @@ def list_plugins(
     kind: Annotated[
         str | None,
         typer.Argument(
-            help="attack, dataset, defense, encoder, generator, retriever or scorer; all if absent."
+            help="attack, dataset, defense, encoder, generator, retriever, scorer or system; "
+            "all if absent."
         ),
     ] = None,
 ) -> None:
-    """List attacks, defenses, retrievers, generators, scorers and data sets, a line each."""
+    """List attacks, defenses, retrievers, generators, scorers, systems and data sets."""
     from ragassay import plugins
 
     if kind is not None and kind.removesuffix("s") not in plugins.KINDS:

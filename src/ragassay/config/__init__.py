@@ -75,7 +75,7 @@ __all__ = [
 class ExperimentFile(Strict):
     """The whole file."""
 
-    protocol: Literal["aligned", "arena", "dose", "ladder"] = "aligned"
+    protocol: Literal["aligned", "arena", "dose", "ladder", "system"] = "aligned"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
     seed: int = 12
     budgets: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(as_parts)] = (
@@ -87,6 +87,7 @@ class ExperimentFile(Strict):
         RetrieverPart(),
     )
     generator: Annotated[tuple[GeneratorPart, ...], BeforeValidator(one_or_several)]
+    system: Parts = ()
     helper: GeneratorPart | None = None
     language_model: LanguageModelPart = LanguageModelPart()
     prompt: PromptPart = PromptPart()
@@ -103,6 +104,32 @@ class ExperimentFile(Strict):
     scoring: ScoringPart = ScoringPart()
     statistics: StatisticsPart = StatisticsPart()
     run: RunPart = RunPart()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_system_brings_its_generator(cls, tree: Any) -> Any:
+        """The model of a file without one is the attackers' helper: the embedded one."""
+        if isinstance(tree, dict) and tree.get("protocol") == "system":
+            return {"generator": {"plugin": "smollm2"}, **tree}
+        return tree
+
+    @model_validator(mode="after")
+    def _systems_stand_alone(self) -> ExperimentFile:
+        if self.protocol != "system":
+            if self.system:
+                raise ValueError('[[system]] needs protocol = "system"')
+            return self
+        if not self.system:
+            raise ValueError('protocol = "system" needs at least one [[system]]')
+        for key in ("defense", "evidence", "utility", "paraphrases"):
+            if getattr(self, key):
+                raise ValueError(
+                    f'[{key}] has no meaning with protocol = "system", which sees questions and '
+                    "answers only; the first [[system]] is defense off, the others are on"
+                )
+        if any(part.title == "none" for part in self.system[1:]):
+            raise ValueError("a [[system]] after the first cannot be called 'none'")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -123,7 +150,7 @@ class ExperimentFile(Strict):
             raise ValueError("at least one [[attack]] is needed")
         if not self.budgets or len(set(self.budgets)) != len(self.budgets):
             raise ValueError(f"budgets must be distinct and not empty, got {list(self.budgets)}")
-        for kind in ("retriever", "generator", "attack", "defense"):
+        for kind in ("retriever", "generator", "attack", "defense", "system"):
             parts: tuple[Part, ...] = getattr(self, kind)
             if kind in ("retriever", "generator") and not parts:
                 raise ValueError(f"at least one [{kind}] is needed")

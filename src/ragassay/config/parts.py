@@ -210,9 +210,11 @@ class RunPart(Strict):
 
     ``workers`` 0 chooses by the generator; ``max_failures`` trials failing in a row stop the
     run; more than the share ``error_budget`` of failed trials makes it end with an error.
+    ``allow_remote`` lets poison go into a store that is not on this machine.
     """
 
     folder: str = ""
     workers: Annotated[int, Field(ge=0, le=4096)] = 0
     error_budget: Annotated[float, Field(ge=0, le=1)] = 0.05
     max_failures: Annotated[int, Field(ge=1)] = 25
+    allow_remote: bool = False

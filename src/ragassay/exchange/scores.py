@@ -7,8 +7,8 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ragassay.data.delimited import safe_cell
 from ragassay.errors import ConfigError
-from ragassay.exchange.delimited import safe_cell
 from ragassay.types import Query, ScoreRecord, TrialRecord
 
 LABELS = ("target_positive", "correct", "abstained")

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ragassay.data.delimited import read_delimited
 from ragassay.data.entries import Entry
 from ragassay.data.jsonl import is_json_lines, read_jsonl
 from ragassay.errors import ConfigError, DataError
-from ragassay.exchange.delimited import read_delimited
 from ragassay.exchange.four import DEFENSE, trace_of
 from ragassay.exchange.rows import UNDEFENDED, Place, Problems, Row, checked_attack, is_undefended
 from ragassay.types import Json

@@ -20,7 +20,7 @@ from ragassay.store import RunFolder
 if TYPE_CHECKING:
     from ragassay.experiments.estimate import Estimate
     from ragassay.experiments.session import Session
-    from ragassay.experiments.setup import Setup
+    from ragassay.experiments.setup import Experiment, Setup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +32,17 @@ class Protocol:
     player: str
     analyst: str
     planner: str
+    builder: str = "setup"
 
     @property
     def label(self) -> str:
         """What records and summaries call it, such as ``aligned/1``."""
         return f"{self.name}/{self.version}"
+
+    @property
+    def set_up(self) -> Callable[[Experiment], Setup]:
+        """Reads the data set and builds the parts."""
+        return import_module(f"ragassay.experiments.{self.builder}").set_up  # type: ignore[no-any-return]
 
     @property
     def play(self) -> Callable[[Session], None]:
@@ -60,6 +66,10 @@ PROTOCOLS = {
         Protocol(
             name="aligned", version=1, player="aligned_play", analyst="aligned",
             planner="aligned_plan",
+        ),
+        Protocol(
+            name="system", version=1, player="system_play", analyst="aligned",
+            planner="system_plan", builder="system_setup",
         ),
         Protocol(
             name="ladder", version=1, player="ladder_play", analyst="ladder_analysis",

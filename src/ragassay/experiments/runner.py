@@ -18,7 +18,7 @@ from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.paraphrases import with_paraphrases
 from ragassay.experiments.protocols import protocol
 from ragassay.experiments.session import Session
-from ragassay.experiments.setup import Experiment, set_up
+from ragassay.experiments.setup import Experiment
 from ragassay.experiments.spending import note
 from ragassay.store import RunFolder
 
@@ -85,7 +85,7 @@ def run(
 def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResult:
     start = time.perf_counter()
     monitor.stage("reading the data set")
-    setup = set_up(experiment)
+    setup = protocol(experiment.file.protocol).set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
     with folder.writer(), ExitStack() as stack:

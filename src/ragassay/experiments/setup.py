@@ -162,6 +162,8 @@ class Setup:
         for where in ("path", "corpus", "queries", "qrels", "targets"):
             if isinstance(file["dataset"].get(where), str):
                 del file["dataset"][where]  # where the data lie is not what they are
+        if not file["system"]:  # else protocol "system" says what they are
+            del file["system"]
         if file["ladder"] is None:
             del file["ladder"]
         if file["tax"] is None:  # runs from before there was such a part keep their names

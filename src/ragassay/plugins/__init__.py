@@ -47,6 +47,7 @@ from ragassay.plugins.protocols import (
     Scorer,
     Tools,
 )
+from ragassay.plugins.systems import Document, System, SystemAnswer, UsedPassage
 from ragassay.taxonomy import Threat, threats_of
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "AttackerView",
     "DatasetReader",
     "Defense",
+    "Document",
     "EditScorer",
     "Encoder",
     "Fitted",
@@ -67,7 +69,10 @@ __all__ = [
     "ModelScorer",
     "Retriever",
     "Scorer",
+    "System",
+    "SystemAnswer",
     "Tools",
+    "UsedPassage",
     "build",
     "describe",
     "find",
@@ -77,7 +82,15 @@ __all__ = [
 ]
 
 Kind = Literal[
-    "attack", "dataset", "defense", "encoder", "generator", "retriever", "scorer", "tamper"
+    "attack",
+    "dataset",
+    "defense",
+    "encoder",
+    "generator",
+    "retriever",
+    "scorer",
+    "system",
+    "tamper",
 ]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 
@@ -139,7 +152,8 @@ def build(found: Found, options: Mapping[str, Any], *, folder: Path | None = Non
     """Build a plug-in from options, checked against the types of its dataclass fields.
 
     An option called ``path``, ``prompt`` or ``*_prompt`` that names an existing file below
-    ``folder`` (where the experiment file lies) is resolved to it.
+    ``folder`` (where the experiment file lies) is resolved to it; of a system also any
+    ``file.py:name``.
 
     Raises
     ------
@@ -164,6 +178,8 @@ def build(found: Found, options: Mapping[str, Any], *, folder: Path | None = Non
             if folder is not None and _names_a_file(key) and isinstance(value, str):
                 path = folder / value
                 checked[key] = str(path) if value and path.exists() else value
+            elif folder is not None and found.kind == "system" and isinstance(value, str):
+                checked[key] = _python_below(folder, value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise PluginError(f"{label}: option {key} = {value!r}: {reason}") from error
@@ -304,6 +320,11 @@ def _from_file(kind: Kind, name: str, folder: Path | None) -> Found:
     return Found(
         kind=kind, name=class_name, cls=cls, origin=hashlib.sha256(source).hexdigest()[:16]
     )
+
+
+def _python_below(folder: Path, value: str) -> str:
+    file, colon, _ = value.partition(".py:")
+    return str(folder / value) if colon and (folder / f"{file}.py").is_file() else value
 
 
 def _names_a_file(key: str) -> bool:

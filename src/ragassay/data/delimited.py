@@ -8,11 +8,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from ragassay.data.jsonl import MAX_LINE_BYTES, existing_file
 from ragassay.errors import DataError
-from ragassay.exchange.rows import Problems
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -21,7 +20,14 @@ _DELIMITERS = ",;\t"
 _FORMULA = tuple("=+-@\t\r\n")
 
 
-def read_delimited(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+class Notes(Protocol):
+    """Where rows that cannot be used are noted."""
+
+    def add(self, message: str, *, path: Path | None = None, line: int = 0) -> None:
+        """Note a problem and where it is."""
+
+
+def read_delimited(path: Path, problems: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read a file of comma, semicolon or tab separated values with a header.
 
     The separator is the one that stands most often in the first line. Cells may hold line
