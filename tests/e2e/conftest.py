@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,6 +15,11 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+
+
+def interruptible() -> None:
+    """A suite that runs in the background of a shell ignores SIGINT; what it starts must not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass
@@ -33,13 +39,14 @@ class World:
     def run(self, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(*arguments), cwd=self.folder, env={**os.environ, **self.env, **extra},
-            capture_output=True, text=True, check=False, timeout=120, encoding="utf-8",
+            capture_output=True, text=True, check=False, timeout=600, encoding="utf-8",
         )  # fmt: skip
 
     def start(self, *arguments: str, **extra: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*arguments), cwd=self.folder, env={**os.environ, **self.env, **extra},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
+            preexec_fn=interruptible,
         )  # fmt: skip
 
     def summary(self, run: str = "run") -> dict[str, Any]:

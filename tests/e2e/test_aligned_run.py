@@ -121,7 +121,7 @@ def test_a_stopped_run_says_so_and_keeps_finished_trials(
     while time.monotonic() < deadline and not (trials.exists() and trials.stat().st_size):
         time.sleep(0.01)
     process.send_signal(stop)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
     assert "finished trials are kept" in output
     assert "Traceback" not in output
@@ -193,7 +193,7 @@ def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_later(world: World) ->
     full = subprocess.run(
         world.command("run", "world.toml", "--out", "run"), cwd=world.folder,
         env={**os.environ, **world.env}, capture_output=True, text=True,
-        check=False, preexec_fn=limit, timeout=120,
+        check=False, preexec_fn=limit, timeout=600,
     )  # fmt: skip
     assert full.returncode == 4, full.stderr
     assert "Traceback" not in full.stderr

@@ -138,7 +138,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Walk:
         for step in steps(block):
             finished = subprocess.run(
                 shlex.split(step.command), cwd=folder, env=own_environment(folder),
-                capture_output=True, text=True, encoding="utf-8", check=False, timeout=120,
+                capture_output=True, text=True, encoding="utf-8", check=False, timeout=600,
             )  # fmt: skip
             done.append((step, finished))
     return Walk(folder, done)
@@ -197,7 +197,7 @@ def test_the_python_examples_run_as_they_stand(page: Path, walk: Walk) -> None:
         finished = subprocess.run(
             [sys.executable, "-c", example.replace("examples/demo.toml", "first.toml")],
             cwd=walk.folder, env=own_environment(walk.folder), capture_output=True, text=True,
-            encoding="utf-8", check=False, timeout=120,
+            encoding="utf-8", check=False, timeout=600,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr
         assert finished.stdout.strip()
@@ -328,7 +328,7 @@ def test_the_data_of_the_how_to_page_are_accepted(tmp_path: Path) -> None:
         finished = subprocess.run(
             [str(BIN / "ragassay"), *command.split(), "mydata.toml"], cwd=tmp_path,
             env=own_environment(tmp_path), capture_output=True, text=True, encoding="utf-8",
-            check=False, timeout=120,
+            check=False, timeout=600,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "4 trials: 2 questions" in squeezed(finished.stdout) or "8 trials" in finished.stdout
@@ -339,7 +339,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file",
          str(ROOT / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")],
-        capture_output=True, text=True, encoding="utf-8", check=False, timeout=120,
+        capture_output=True, text=True, encoding="utf-8", check=False, timeout=600,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr

@@ -24,7 +24,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("ragassay")), *arguments]
     return subprocess.run(
         command, cwd=folder, env={**os.environ, "RAGASSAY_CACHE": str(folder / "cache")},
-        capture_output=True, text=True, check=False, timeout=120, encoding="utf-8",
+        capture_output=True, text=True, check=False, timeout=600, encoding="utf-8",
     )  # fmt: skip
 
 
