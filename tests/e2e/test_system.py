@@ -177,3 +177,30 @@ def test_attacks_that_look_inside_are_refused(systems: World) -> None:
     refused = systems.run("plan", "mine.toml", "--set", "attack=['corpuspoison']")
     assert refused.returncode == 2
     assert "play the file" in refused.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plugin", "library"), [("chroma", "chromadb"), ("qdrant", "qdrant_client")]
+)
+def test_after_kills_cleaning_leaves_a_real_store_as_it_was(
+    systems: World, plugin: str, library: str
+) -> None:
+    pytest.importorskip(library)
+    text = EXPERIMENT[: EXPERIMENT.index("[[system]]")].replace("[1, 3]", "[3]")
+    text = (
+        text.replace("group_size = 5", "group_size = 3\nlimit = 6")
+        + f"""
+[[system]]
+plugin = "{plugin}"
+path = "embedded"
+corpus = true
+encoder = "hashing"
+generator = "scripted"
+[scoring]
+rules = ["tokens"]
+"""
+    )
+    (systems.folder / "real.toml").write_text(text, encoding="utf-8")
+    told = kill_runs(systems, "real.toml", 5, 7)
+    assert (told["open"], told["documents"], told["difference"]) == (5, 60, "")

@@ -127,7 +127,9 @@ def test_poison_is_marked_in_while_asked_and_out_afterwards(tmp_path: Path) -> N
         assert len(journal.open_entries()[0].ids) == 3
     assert set(system.documents) == {"own"}
     assert journal.open_entries() == []
-    assert set(poison().ids).isdisjoint(set_.ids)  # every injection has ids of its own
+    again = poison()
+    assert again.ids == set_.ids  # equal runs break ties by id alike
+    assert again.namespace != set_.namespace
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, BackendError])

@@ -35,16 +35,17 @@ class Injection:
 
 
 def injection(members: Sequence[tuple[str, PoisonSet]]) -> Injection:
-    """Make marked documents of poison sets. Namespace and ids are new with every call.
+    """Make marked documents of poison sets, under a namespace that is new with every call.
 
-    The ids are drawn, because no store may hold them already; they stand in no record.
+    The ids derive from what the passages are: stores break ties by id, and equal runs, and both
+    systems of one, shall break them alike.
     """
     namespace = f"ragassay-{uuid.uuid4().hex}"
     documents, owner = [], {}
     for query_id, poison in members:
-        for passage in poison.passages:
+        for position, passage in enumerate(poison.passages):
             document = Document(
-                id=str(uuid.uuid4()),
+                id=_id(query_id, position, passage),
                 text=passage.text,
                 title=passage.title,
                 metadata={MARK: True, NAMESPACE: namespace},
@@ -52,6 +53,11 @@ def injection(members: Sequence[tuple[str, PoisonSet]]) -> Injection:
             documents.append(document)
             owner[document.id] = (passage, query_id)
     return Injection(namespace=namespace, documents=tuple(documents), owner=owner)
+
+
+def _id(query_id: str, position: int, passage: Passage) -> str:
+    named = "/".join(("ragassay-poison", query_id, str(position), passage.id))
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, named))
 
 
 class Lost(BackendError):
