@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ragassay.errors import BackendError, BackendUnavailable
+from ragassay.errors import BackendError, BackendUnavailable, ConfigError
 from ragassay.plugins import Document, SystemAnswer, UsedPassage
 from ragassay.plugins.systems import MARK
 from ragassay.systems.made_pipeline import MadePipeline, score_of, text_of
@@ -16,8 +16,9 @@ from ragassay.systems.made_pipeline import MadePipeline, score_of, text_of
 class LlamaIndexPipeline(MadePipeline):
     """A LlamaIndex query engine, made by a function of yours.
 
-    The function returns the query engine and the index that it retrieves from. Marks are kept
-    out of what the models see.
+    The function returns a function that makes the query engine from the index, and the index.
+    The engine is made anew for every question, because one that was made earlier does not see
+    what was inserted since. Marks are kept out of what the models see.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ class LlamaIndexPipeline(MadePipeline):
 
     version: ClassVar[str] = "1"
     kind: ClassVar[str] = "llamaindex"
-    returns: ClassVar[str] = "(query engine, index)"
+    returns: ClassVar[str] = "(function from index to query engine, index)"
 
     def ingest(self, passages: Sequence[Document]) -> None:
         """Insert nodes, which the index embeds."""
@@ -59,8 +60,13 @@ class LlamaIndexPipeline(MadePipeline):
 
     def ask(self, question: str) -> SystemAnswer:
         """Query the engine."""
-        engine, _ = self.parts()
-        reply = engine.query(question)
+        make_engine, index = self.parts()
+        if not callable(make_engine) or hasattr(make_engine, "query"):
+            raise ConfigError(
+                f"factory {self.factory!r} must return {self.returns}: an engine that is made "
+                "before poison goes in would never see it"
+            )
+        reply = make_engine(index).query(question)
         used = tuple(
             UsedPassage(id=str(each.node.node_id), text=str(each.node.get_content()),
                         score=score_of(each.score))
