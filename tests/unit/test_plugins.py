@@ -168,7 +168,7 @@ def test_every_registered_plug_in_loads_is_documented_and_offers_its_protocol() 
         "attack": plugins.Attack, "dataset": plugins.DatasetReader, "defense": plugins.Defense,
         "encoder": plugins.Encoder, "generator": plugins.Generator,
         "retriever": plugins.Retriever, "scorer": plugins.Scorer,
-        "tamper": Rule,
+        "system": plugins.System, "tamper": Rule,
     }  # fmt: skip
     for kind in plugins.KINDS:
         for name in plugins.names(kind):
