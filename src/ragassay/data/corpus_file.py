@@ -17,6 +17,7 @@ import sqlite3
 import tempfile
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -61,8 +62,9 @@ def passage_of(entry: Entry) -> Passage:
 class _OnDisk(Sequence[Passage]):
     """Passages by position, read in the order in which they lie on disk."""
 
+    @abstractmethod
     def _read(self, positions: Sequence[int] | NDArray[np.int64]) -> list[Passage]:
-        raise NotImplementedError
+        """Read the passages at some positions, in the order of the positions."""
 
     @overload
     def __getitem__(self, position: int) -> Passage: ...

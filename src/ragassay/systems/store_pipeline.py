@@ -8,6 +8,7 @@ checks of a defense, the same prompt, the same cache of generations.
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ class _Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorePipeline:
+class StorePipeline(ABC):
     """The options of a pipeline over a vector store; see the stores."""
 
     path: str = field(default="", metadata=_FREE)
@@ -126,9 +127,9 @@ class StorePipeline:
             )
         self._parts()
 
+    @abstractmethod
     def connect(self) -> VectorStore:
         """Open the store."""
-        raise NotImplementedError
 
     @property
     def identity(self) -> str:
