@@ -135,7 +135,7 @@ def test_tables_give_scores_raw_values_and_how_they_were_made() -> None:
     assert part.claim == (
         "2 attacks, 5 of 7 dimensions can be compared; not success and similarity."
     )
-    assert "Similarity n/a" in part.charts[0].svg
+    assert words(part.charts[0].svg).count("n/a") >= 2
 
 
 def test_one_attack_alone_keeps_its_raw_values_and_the_scores_of_access() -> None:
