@@ -144,6 +144,14 @@ def test_one_attack_alone_keeps_its_raw_values_and_the_scores_of_access() -> Non
     assert markers(part.charts[0].svg) == 3
 
 
+def test_released_documents_do_not_say_what_they_cost() -> None:
+    made = summary({"one": facts(similarity=0.5), "other": facts(similarity=0.7)})
+    made["tax"]["measured"]["one"] |= {"recorded": False, "seconds": {"value": None, "n": 0}}
+    raw = taxes.tax(made, "", False)[0].grids[1]
+    assert raw.rows[0][5] == "not recorded"
+    assert raw.rows[1][5] != "not recorded"
+
+
 def test_without_charts_for_text_and_without_a_tax_no_section() -> None:
     assert taxes.tax(summary({"only": facts()}), "", False)[0].charts == ()
     bare = {"tax": None, "outcomes": {"attacks": {}, "rows": []}, "settings": [""], "cells": [],
