@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragassay import canon
-from ragassay.config import ExperimentFile, parse
+from ragassay.config import ExperimentFile, apply_override, parse
 from ragassay.config.grid import read_grid
 from ragassay.config.ladder import LadderPart
 from ragassay.errors import ConfigError
@@ -325,8 +326,19 @@ def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path, text: str, message:
 def test_the_example_of_a_grid_is_valid() -> None:
     root = Path(__file__).resolve().parents[2]
     grid = read_grid(root / "examples" / "grid.toml")
-    assert len(grid.corpus) == 5
-    parse({**grid.experiment, "name": "x", "dataset": "atlas", "protocol": "ladder"})
+    tree = {**grid.experiment, "name": "x", "dataset": "atlas", "protocol": "ladder"}
+    asked = set()
+    for corpus in grid.corpus:
+        own = deepcopy(tree)
+        for each in corpus.set:
+            apply_override(own, each)
+        file = parse(own)
+        asked |= {defense.plugin for defense in file.defense}
+        for attack in file.attack:
+            writes = attack.plugin in ("poisonedrag", "corpuspoison")
+            if writes and corpus.folders and not corpus.targets:  # no poison is released for it
+                assert attack.options.get("source") == "generated", corpus.name
+    assert "reliabilityrag" in asked
 
 
 def test_the_board_carries_profiles_and_no_formula(folder: RunFolder) -> None:
