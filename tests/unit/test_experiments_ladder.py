@@ -19,7 +19,7 @@ from ragassay.experiments.grid import toml
 from ragassay.experiments.ladder_records import judged_learned, judged_trials, removed_places
 from ragassay.experiments.protocols import analyze
 from ragassay.report.ladder_page import finding, finding_detail, page, tables
-from ragassay.report.leaderboard import csv_text, leaders, rows_of
+from ragassay.report.leaderboard import board, csv_text, leaders, rows_of
 from ragassay.report.page import page_html
 from ragassay.store import RunFolder
 from ragassay.types import (
@@ -352,3 +352,19 @@ def test_the_board_carries_profiles_and_no_formula(folder: RunFolder) -> None:
     assert [row["rung"] for row in best] == ["prefix_removed", "template"]
     assert best[0]["success"]["count"] == 6
     assert all(not row["reference"] for row in best)  # a floor is no defense
+
+
+def test_a_subset_with_fewer_filters_makes_no_headline(folder: RunFolder) -> None:
+    rows = [row for row in rows_of("all", analyze(folder)) if not row["reference"]]
+    one = rows[0]["filter"]
+    alone = [
+        {**row, "corpus": "subset", "success": {**row["success"], "value": 1.0}}
+        for row in rows if row["filter"] == one
+    ]  # fmt: skip
+    more = [{**row, "filter": "another"} for row in rows if row["filter"] == one]
+    found = board("toy", [*rows, *more, *alone], {})
+    assert leaders([*rows, *more, *alone])[0]["corpus"] == "subset"  # but it had one filter
+    assert " on all gets furthest" in found.finding
+    listed = found.sections[0].parts[0].grids[0].rows
+    assert listed[0][6] == f"{one} (of 1)"
+    assert all(f"(of {len({r['filter'] for r in rows}) + 1})" in row[6] for row in listed[2:])
