@@ -366,5 +366,5 @@ def test_a_subset_with_fewer_filters_makes_no_headline(folder: RunFolder) -> Non
     assert leaders([*rows, *more, *alone])[0]["corpus"] == "subset"  # but it had one filter
     assert " on all gets furthest" in found.finding
     listed = found.sections[0].parts[0].grids[0].rows
-    assert listed[0][6] == f"{one} (of 1)"
-    assert all(f"(of {len({r['filter'] for r in rows}) + 1})" in row[6] for row in listed[2:])
+    assert listed[0][4] == f"{one} (of 1)"
+    assert all(f"(of {len({r['filter'] for r in rows}) + 1})" in row[4] for row in listed[2:])

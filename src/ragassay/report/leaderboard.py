@@ -104,16 +104,15 @@ def board(name: str, rows: Sequence[Mapping[str, Any]], failures: Mapping[str, s
     filters = Counter(_cell_of(row) for row in rows if not row["reference"])
     grid = Grid(
         title="",
-        columns=("Corpus", "Attack", "Rung", "Question contained", "Length in range",
-                 "Retrieval survival", "Strongest filter", "Missed", "Blocked clean",
-                 "Attack success"),
+        columns=("Corpus", "Attack", "Rung", "Attack success", "Strongest filter", "Missed",
+                 "Blocked clean", "Retrieval survival", "Question contained", "Length in range"),
         rows=tuple(
             (
                 visible(row["corpus"]), visible(row["attack"]), rung_name(row),
-                _share(row["containment"]), _share(row["length_overlap"]),
-                _share(row["retrieval"]),
+                share(row["success"], interval=True),
                 f"{visible(row['filter'])} (of {filters[_cell_of(row)]})",
-                *(share(row[each], interval=True) for each in ("fnr", "fpr", "success")),
+                *(share(row[each], interval=True) for each in ("fnr", "fpr", "retrieval")),
+                _share(row["containment"]), _share(row["length_overlap"]),
             )
             for row in best
         ),
