@@ -310,6 +310,8 @@ def test_the_example_of_a_grid_runs_with_its_real_models(world: World) -> None:
   "ladder.learned=false",
   "retriever.k=5",
   "statistics.draws=200",
+  "defense.0.passages=40",
+  "defense.1.passages=40",
 ]
 """
     head, quick, rest = text.partition("[quick]")
