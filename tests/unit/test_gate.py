@@ -502,6 +502,9 @@ def test_planning_says_numbers_and_their_reach() -> None:
     grouped = plan(Study(metric="N", value="20pp", cluster_size=10, icc=0.1)).figures
     assert grouped["n"] == 10 * grouped["groups"]
     assert grouped["reached"] >= 0.8
+    told = plan(Study(metric="N", value="20pp", cluster_size=10, icc=0.1, known=True)).figures
+    assert told["n"] < grouped["n"]  # estimating the correlation costs questions
+    assert (told["exact"], grouped["exact"]) == (True, False)
     given = plan(Study(metric="H", value="5pp", n=100))
     assert 0 < given.figures["power"] < 1
     assert given.figures["detectable"] > 0.05
@@ -522,7 +525,7 @@ def test_planning_says_numbers_and_their_reach() -> None:
         Study(metric="N", value="90pp", opposite="10%"), Study(metric="J", n=0),
         Study(metric="J", n=5, width="3%"), Study(metric="J", width="3%"),
         Study(metric="J", value="1%", icc=1.5), Study(metric="J", value="1%", power=2.0),
-        Study(metric="J", value="1%", width="200%"),
+        Study(metric="J", value="1%", width="200%"), Study(metric="J", n=7, cluster_size=10),
     ],
     ids=str,
 )  # fmt: skip
