@@ -11,7 +11,7 @@ from ragassay.report.markdown import escape, tabled
 from ragassay.report.text import plural, visible
 from ragassay.taxonomy import FRAMEWORKS, THREATS
 
-MARKS = {"fail": "\u274c", "undecided": "\u2754", "pass": "\u2705"}
+MARKS = {"fail": "\u274c", "undecided": "\u2754", "pass": "\u2705"}  # beside the word, never alone
 _OPEN = 12  # rows; longer tables are folded
 
 
@@ -60,17 +60,23 @@ def _checks(plain: told.Gate, checks: Sequence[Mapping[str, Any]]) -> str:
     """A row for each check; what is in code is ours, everything else is escaped."""
     if not checks:
         return ""
-    columns = ("", "Required", f"Measured, {told.span(plain)}", "Counted", "Where", "Why")
+    columns = ("Verdict", "Required", f"Measured, {told.span(plain)}", "Counted", "Where", "Why")
     rows = [
         (
-            MARKS[check["verdict"]], f"`{told.requirement(check)}`",
+            f"{MARKS[check['verdict']]} {check['verdict']}", f"`{told.requirement(check)}`",
             f"**{escape(told.estimate(check))}**", escape(told.counted(check)),
-            escape(told.where(check)), escape(told.why(check)),
+            escape(told.where(check)), _why(check),
         )
         for check in checks
     ]  # fmt: skip
     lines = [f"| {' | '.join(row)} |" for row in (columns, *rows)]
     return "\n".join([lines[0], "|" + " --- |" * len(columns), *lines[1:]])
+
+
+def _why(check: Mapping[str, Any]) -> str:
+    if check["verdict"] == "undecided" and check["more"] is not None:
+        return f"**about {check['more']:,} more queries** would decide, going on like this"
+    return escape(told.why(check))
 
 
 def _folded(title: str, text: str) -> str:
