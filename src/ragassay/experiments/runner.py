@@ -11,7 +11,7 @@ from typing import Any
 from ragassay import canon
 from ragassay.errors import Interrupted, TooManyFailures
 from ragassay.experiments.claim import claim
-from ragassay.experiments.clients import cache_folder, open_clients
+from ragassay.experiments.clients import cache_folder, open_clients, open_pool
 from ragassay.experiments.jobs import STOPPED, Spent
 from ragassay.experiments.labeling import insist, label
 from ragassay.experiments.monitor import Monitor
@@ -88,8 +88,10 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
     setup = protocol(experiment.file.protocol).set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
-    with folder.writer(), ExitStack() as stack:
-        clients = stack.enter_context(open_clients(setup, cache))
+    with ExitStack() as stack:
+        pool = stack.enter_context(open_pool(experiment.file.run, monitor))
+        stack.enter_context(folder.writer())
+        clients = stack.enter_context(open_clients(setup, cache, pool))
         setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
         spent = Spent(passages=folder.keys("passages"))
@@ -100,7 +102,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
         played = protocol(setup.protocol)
         played.play(session)
         monitor.stage("labeling answers")
-        labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress)
+        labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress, pool=pool)
         note(folder, [each for each in labeled if each.asks_a_model])
         monitor.stage("analyzing")
         summary = played.analyze(folder, None)
