@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +51,8 @@ class Worker:
         os.environ.update(environment)
         if Path(folder).is_dir():
             os.chdir(folder)
-        self._files = tempfile.TemporaryDirectory(prefix="ragassay-", ignore_cleanup_errors=True)
+        self._files = Path(tempfile.mkdtemp(prefix="ragassay-worker-"))
+        weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
         self._built: dict[str, Any] = {}
 
     def facts(self) -> dict[str, str]:
@@ -77,7 +80,7 @@ class Worker:
     def _call(self, parcel: Parcel, call: Any) -> Any:
         try:
             if parcel.key not in self._built:
-                self._built[parcel.key] = unpack(parcel, Path(self._files.name))
+                self._built[parcel.key] = unpack(parcel, self._files)
             return call(self._built[parcel.key])
         except RagassayError as error:
             return Failed(

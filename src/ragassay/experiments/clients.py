@@ -99,6 +99,16 @@ class Clients:
         return sum(client.calls for client in self.open_ones.values())
 
     @property
+    def input_tokens(self) -> int:
+        """Tokens of the requests sent to all models."""
+        return sum(client.input_tokens for client in self.open_ones.values())
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of their answers."""
+        return sum(client.output_tokens for client in self.open_ones.values())
+
+    @property
     def seconds(self) -> float:
         """Wall time in all models."""
         return sum(client.seconds for client in self.open_ones.values())

@@ -28,6 +28,7 @@ class RunResult:
     """What a run left behind, and what it spent this time.
 
     ``evidence_calls`` are those of ``model_calls`` that answered contexts with evidence removed.
+    Tokens are those of ``model_calls``.
     """
 
     folder: Path
@@ -40,6 +41,8 @@ class RunResult:
     seconds: float
     model_seconds: float
     encoder_seconds: float
+    input_tokens: int
+    output_tokens: int
 
 
 def run(
@@ -119,6 +122,8 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
             seconds=time.perf_counter() - start,
             model_seconds=clients.seconds,
             encoder_seconds=sum(getattr(i, "encode_seconds", 0.0) for i in indexes),
+            input_tokens=clients.input_tokens,
+            output_tokens=clients.output_tokens,
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
     _within_budget(result, experiment, spent.last_error)
@@ -148,6 +153,8 @@ def _timing(result: RunResult) -> dict[str, Any]:
         "model_seconds": round(result.model_seconds, 3),
         "encoder_seconds": round(result.encoder_seconds, 3),
         "model_calls": result.model_calls,
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
         "evidence_calls": result.evidence_calls,
         "encoded_texts": result.encoded_texts,
         "trials_run": result.trials_run,

@@ -151,6 +151,16 @@ class DenseRetriever:
             passage_tokens=self.max_tokens_poison,
         )
 
+    def vector_bytes(self, passages: int) -> int | None:
+        """Size of the vectors of so many passages on disk; None if their length is not known.
+
+        It is known of an encoder that has ``dimensions``.
+        """
+        dimensions = getattr(self._encoder, "dimensions", None)
+        if not isinstance(dimensions, int):
+            return None
+        return passages * dimensions * (4 if self.storage == "float32" else 2)
+
     def spread(self, over: Callable[[Encoder], Encoder]) -> DenseRetriever:
         """A copy whose texts are embedded elsewhere.
 
