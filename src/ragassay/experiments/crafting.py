@@ -11,7 +11,7 @@ from typing import Any
 from ragassay import __version__, canon, config
 from ragassay.data.poison_file import PoisonLine, append_poison, open_for_append
 from ragassay.errors import DataError
-from ragassay.experiments.clients import cache_folder, open_clients, open_index
+from ragassay.experiments.clients import cache_folder, open_clients, open_index, open_pool
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.outcomes import outcome_of
 from ragassay.experiments.paraphrases import with_paraphrases
@@ -108,11 +108,12 @@ def craft_file(experiment: Experiment, out: Path, monitor: Monitor | None = None
     kept = {line.poison.query_id: line for line in open_for_append(out)}
     cache = cache_folder()
     with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(setup, cache))
+        pool = stack.enter_context(open_pool(experiment.file.run, monitor))
+        clients = stack.enter_context(open_clients(setup, cache, pool))
         setup = with_paraphrases(setup, clients.helper)
         system = AttackedSystem(
             setup,
-            lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor)),
+            lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor, pool)),
             lambda: clients.of(setup.victims[0]),
             clients.opened,
         )

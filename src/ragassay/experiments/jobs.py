@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from ragassay.cluster.pool import Pool
 from ragassay.errors import BackendError, Interrupted
+from ragassay.experiments.clients import threads_for
 from ragassay.experiments.labeling import stamped
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.setup import Named, Setup, Victim
@@ -34,12 +36,13 @@ class Work:
     bench: Bench
     model: ModelClient
     monitor: Monitor
+    pool: Pool | None = None
 
     @property
     def workers(self) -> int:
         """How many trials run at once: as configured, else by the kind of generator."""
         wanted = self.setup.experiment.file.run.workers
-        return wanted or (128 if self.victim.generator.instance.gathers else 32)
+        return wanted or threads_for(self.victim.generator.instance, self.pool)
 
 
 @dataclass(slots=True)

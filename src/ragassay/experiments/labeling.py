@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ragassay import canon
+from ragassay.cluster.pool import Pool
 from ragassay.errors import StoreError, TooManyFailures
 from ragassay.experiments.asking import Asker, asking
 from ragassay.experiments.setup import Named
@@ -144,6 +145,7 @@ def label(
     headline: str = "",
     workers: int = 0,
     progress: Progress = lambda done, total: None,
+    pool: Pool | None = None,
 ) -> list[Labeled]:
     """Label every answer of a folder that lacks a label; the folder must be held for writing.
 
@@ -159,6 +161,8 @@ def label(
         The scorer that leads the report from now on; empty: as it is.
     workers : int
         Threads that ask a model; 0 chooses by the model.
+    pool : Pool, optional
+        Workers that models run on, where they run in a process.
 
     Returns
     -------
@@ -183,7 +187,7 @@ def label(
     for task in tasks:
         if task.result.asks_a_model and task.missing:
             start = time.perf_counter()
-            _ask_about(folder, task, asking(task.scorer, cache, workers), progress)
+            _ask_about(folder, task, asking(task.scorer, cache, workers, pool), progress)
             task.result.seconds = round(time.perf_counter() - start, 3)
     return [task.result for task in tasks]
 
