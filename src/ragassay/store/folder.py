@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,8 +41,10 @@ from ragassay import canon
 from ragassay.errors import StoreError
 from ragassay.store import segments
 from ragassay.store.codecs import NONE, codec
+from ragassay.store.columns import Trials
 from ragassay.store.index import StreamIndex
 from ragassay.store.lines import VERSION, append, cut_torn_line, decode
+from ragassay.store.reading import read_trials
 from ragassay.store.records import edits_from, make, poison_from, score_from, trial_from
 from ragassay.types import (
     EditsRecord,
@@ -185,6 +187,10 @@ class RunFolder:
     def trials(self) -> dict[str, TrialRecord]:
         """The newest record of every trial, by key (a retried failure is superseded)."""
         return dict(self._records("trials", trial_from))
+
+    def columns(self) -> Trials:
+        """The newest record of every trial with its labels, in columns and bounded memory."""
+        return read_trials(self.path)
 
     def scores(self) -> dict[tuple[str, str], ScoreRecord]:
         """The newest score of every trial and scorer, by (trial key, scorer)."""

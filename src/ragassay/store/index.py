@@ -77,13 +77,7 @@ class StreamIndex:
 
     def newest_done(self) -> int:
         """How many keys there are whose newest record says that they are done."""
-        if not len(self):
-            return 0
-        # Sorted by key and then by row, so that the last of each key is the newest.
-        order = np.lexsort((np.arange(len(self)), self._keys.words[:, 1], self._keys.words[:, 0]))
-        words = self._keys.words[order]
-        newest = np.append((words[1:] != words[:-1]).any(axis=1), True)
-        return int(self._rows["done"][order[newest]].sum())
+        return int(self._rows["done"][self._keys.newest_rows()].sum())
 
     def find(self, key: str) -> list[dict[str, Any]]:
         """The bodies of all records of a key, oldest first; only these are read.

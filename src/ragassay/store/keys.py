@@ -74,8 +74,21 @@ class Keys:
             found[i] = max(self.rows(keys[i]), default=-1)
         return found
 
+    def newest_rows(self) -> NDArray[np.int64]:
+        """The newest row of each key, in the order in which the keys first came."""
+        every = np.arange(len(self), dtype=np.int64)
+        order = np.lexsort((every, self.words[:, 1], self.words[:, 0]))
+        words = self.words[order]
+        differs = (words[1:] != words[:-1]).any(axis=1)
+        first = np.concatenate([np.ones(min(1, len(self)), dtype=bool), differs])
+        last = np.concatenate([differs, np.ones(min(1, len(self)), dtype=bool)])
+        if first.all():
+            return every
+        found: NDArray[np.int64] = order[last][np.argsort(order[first], kind="stable")]
+        return found
+
     def starting(self, digits: str) -> list[int]:
-        """Rows whose key starts with these hexadecimal digits (at most 16 of them are looked at)."""
+        """Rows whose key may start with these hexadecimal digits: 16 of them are looked at."""
         low = int(digits[:WIDTH].ljust(WIDTH, "0"), 16)
         high = int(digits[:WIDTH].ljust(WIDTH, "f"), 16)
         start = int(np.searchsorted(self._first, np.uint64(low), "left"))

@@ -35,7 +35,8 @@ def decode(raw: bytes, stream: str, path: Path, number: int = 0) -> tuple[str, d
         ) from error
     if version != VERSION:
         raise StoreError(
-            f"{_at(path, number)}: record version {version}, this ragassay reads {VERSION}; update it"
+            f"{_at(path, number)}: record version {version}, this ragassay reads {VERSION}; "
+            "update it"
         )
     if kind != stream:
         raise StoreError(f"{_at(path, number)}: a record of kind {kind!r} in the stream {stream!r}")

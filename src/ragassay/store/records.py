@@ -76,7 +76,7 @@ def make(cls: type[_T], body: Mapping[str, Any]) -> _T:
     StoreError
         A key is unknown or missing.
     """
-    unknown = body.keys() - names_of(cls)
+    unknown = body.keys() - names_of(cls)  # type: ignore[arg-type]
     if unknown:
         raise StoreError(
             f"a {cls.__name__} record holds the unknown key {sorted(unknown)[0]!r}; "

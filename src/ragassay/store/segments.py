@@ -32,8 +32,10 @@ _TRIES = 50
 
 
 class Place(NamedTuple):
-    """Where a line is: file of the stream from 0, byte offset of the line, or of its block and
-    then ``inside`` of it (else -1), and its length in bytes.
+    """Where a line is: file of the stream from 0, byte offset, and length in bytes.
+
+    In a compressed file the offset is that of the block, and ``inside`` that of the line in it;
+    else ``inside`` is -1.
     """
 
     file: int
