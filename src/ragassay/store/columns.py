@@ -236,6 +236,11 @@ class Trial:
         return "done" if self.of.done[self.row] else "failed"
 
     @property
+    def control(self) -> str:
+        """Which passages were kept, where some were removed."""
+        return str(self.of.control.values[self.of.control.codes[self.row]])
+
+    @property
     def declined(self) -> bool:
         """Whether the defense abstained."""
         return bool(self.of.declined[self.row])

@@ -180,6 +180,11 @@ class RunFolder:
         """
         return StreamIndex(self.path, stream)
 
+    def refresh_indexes(self) -> None:
+        """Bring the indexes of the large streams up to date, for those who look for records."""
+        for stream in ("trials", "scores", "passages"):
+            self.index(stream)
+
     def keys(self, stream: str) -> set[str]:
         """All keys of a stream."""
         return {key for key, _ in self.read(stream)}
@@ -202,6 +207,14 @@ class RunFolder:
     def poison(self) -> dict[str, PoisonSet]:
         """The poison sets by key."""
         return dict(self._records("poison", poison_from))
+
+    def each_poison(self) -> Iterator[PoisonSet]:
+        """The poison sets one by one, the newest of each key, without keeping them."""
+        newest = {key: number for number, (key, _) in enumerate(self.read("poison"))}
+        chosen = set(newest.values())
+        for number, (_, one) in enumerate(self._records("poison", poison_from)):
+            if number in chosen:
+                yield one
 
     def passages(self) -> dict[str, Passage]:
         """Corpus passages that stood in some context, by id."""
