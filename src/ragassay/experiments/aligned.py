@@ -72,6 +72,8 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         for defense in defenses
     ]
     chosen = choose_scorers(resolved, records.scores, scorers, store.path)
+    if not chosen:
+        raise ConfigError(f"{store.path} has no labels yet: ragassay score RUN --scorer NAME")
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
     conditions = Conditions(records, members, settings["statistics"]["confidence"])
     judge = Judge(settings["statistics"], settings["seed"], members, conditions)
