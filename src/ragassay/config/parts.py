@@ -213,6 +213,7 @@ class RunPart(Strict):
     ``allow_remote`` lets poison go into a store that is not on this machine. ``executor``
     ``"ray"`` spreads encoding and local models over a Ray cluster: the one at ``ray_address``,
     with ``ray_workers`` workers (0: as many as fit) of ``ray_cpus`` and ``ray_gpus`` each.
+    ``compression`` packs a file of records that has reached ``segment_mib`` mebibytes.
     """
 
     folder: str = ""
@@ -225,3 +226,5 @@ class RunPart(Strict):
     ray_workers: Annotated[int, Field(ge=0, le=4096)] = 0
     ray_cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
     ray_gpus: Annotated[float, Field(ge=0, le=64)] = 0.0
+    compression: Literal["none", "gzip", "zstd"] = "none"
+    segment_mib: Annotated[float, Field(gt=0, le=4096)] = 64

@@ -12,7 +12,7 @@ from ragassay import canon
 from ragassay.errors import Interrupted, TooManyFailures
 from ragassay.experiments.claim import claim
 from ragassay.experiments.clients import cache_folder, open_clients, open_pool
-from ragassay.experiments.jobs import STOPPED, Spent
+from ragassay.experiments.jobs import STOPPED, Spent, Written
 from ragassay.experiments.labeling import insist, label
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.paraphrases import with_paraphrases
@@ -91,13 +91,15 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
     setup = protocol(experiment.file.protocol).set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
+    run = experiment.file.run
+    size = max(1, round(run.segment_mib * 2**20))
     with ExitStack() as stack:
-        pool = stack.enter_context(open_pool(experiment.file.run, monitor))
-        stack.enter_context(folder.writer())
+        pool = stack.enter_context(open_pool(run, monitor))
+        stack.enter_context(folder.writer(compression=run.compression, segment_bytes=size))
         clients = stack.enter_context(open_clients(setup, cache, pool))
         setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
-        spent = Spent(passages=folder.keys("passages"))
+        spent = Spent(passages=Written(folder.index("passages")))
         session = Session(
             setup=setup, folder=folder, cache=cache, clients=clients, monitor=monitor,
             spent=spent, stack=stack,
@@ -126,6 +128,8 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
             output_tokens=clients.output_tokens,
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
+        folder.pack()
+        folder.refresh_indexes()
     _within_budget(result, experiment, spent.last_error)
     insist(labeled, folder.path)
     return result
