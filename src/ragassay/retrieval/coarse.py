@@ -22,7 +22,7 @@ from ragassay.retrieval.rows import Vectors
 
 UNIT = 2.0**-8  # rounding of bfloat16
 LEAST_QUERIES = 16  # below, the products are no longer what takes the time
-_PIECE = 512  # rows of float16 a thread and time: their float32 copy stays in its cache
+_PIECE = 1_024  # rows of float16 a thread and time: their float32 copy stays in its cache
 
 
 def rounding_bound() -> float:
