@@ -2,7 +2,8 @@
 
 Source: Lloyd (1982), IEEE Transactions on Information Theory 28(2); Arthur and Vassilvitskii
 (2007), SODA (k-means++, greedy with two candidates); scikit-learn from 1.3 on,
-``KMeans(n_clusters=2, n_init=10, max_iter=500, random_state=0)`` after ``StandardScaler`` and scaling to length 1.
+``KMeans(n_clusters=2, n_init=10, max_iter=500, random_state=0)`` after ``StandardScaler`` and
+scaling to length 1.
 
 Deviations: none in the clusters and their numbers. What scikit-learn draws from its seed does not
 depend on the points, so that it is drawn once; distances follow from the inner products of the
