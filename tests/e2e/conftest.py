@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,19 @@ class World:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
             preexec_fn=interruptible,
         )  # fmt: skip
+
+    def kill(self, *arguments: str, after: int) -> None:
+        """Start the command slowly, and kill it once its run has so many trials."""
+        trials = self.folder / "run" / "trials.jsonl"
+        process = self.start(*arguments, RULE_READER_DELAY="0.02")
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if trials.exists() and trials.read_bytes().count(b"\n") >= after:
+                break
+            time.sleep(0.01)
+        assert process.poll() is None, "the run ended before it could be killed"
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
 
     def summary(self, run: str = "run") -> dict[str, Any]:
         return json.loads((self.folder / run / "summary.json").read_text(encoding="utf-8"))
@@ -118,3 +133,83 @@ def world(tmp_path: Path) -> World:
     shutil.copy(HERE / "rule_reader.py", folder)
     (folder / "world.toml").write_text(EXPERIMENT, encoding="utf-8")
     return World(folder=folder, env={"RAGASSAY_CACHE": str(tmp_path / "cache")})
+
+
+HARBORS = range(10, 22)
+ARENA = """
+protocol = "arena"
+name = "harbors"
+budgets = [2]
+[dataset]
+plugin = "beir"
+path = "data"
+group_size = 4
+[retriever]
+encoder = "hashing"
+encoder_options = { dimensions = 4096 }
+k = 3
+[generator]
+plugin = "rule_reader.py:RuleReader"
+[statistics]
+draws = 300
+[arena]
+rounds = 40
+answers = 3
+single = 3
+[[attack]]
+plugin = "arena_world.py:Echo"
+label = "loud"
+words = 6
+[[attack]]
+plugin = "arena_world.py:Echo"
+label = "middle"
+words = 4
+[[attack]]
+plugin = "arena_world.py:Echo"
+label = "silent"
+words = 0
+[[defense]]
+plugin = "keywordagg"
+extractor = "simple"
+"""
+
+
+def _arena_in(folder: Path) -> World:
+    """Questions with three wrong answers each; loud stands nearer than middle, silent nowhere."""
+    data = folder / "data"
+    data.mkdir(parents=True)
+    _rows(data / "queries.jsonl", [
+        {"_id": f"q{n}", "text": f"Who built the harbor of town{n}?",
+         "metadata": {"correct_answers": [f"mason{n}"]}}
+        for n in HARBORS
+    ])  # fmt: skip
+    _rows(data / "corpus.jsonl", [
+        {"_id": f"d{n}-{i}", "title": "", "text": text}
+        for n in HARBORS
+        for i, text in enumerate([
+            f"It was built by mason{n} in stone.",
+            f"Ships of town{n} rest in the harbor, and goats are kept in hills far away from it.",
+            f"The market of town{n} sells bread, salt, rope, wool and fish every single morning.",
+        ])
+    ])  # fmt: skip
+    _rows(data / "targets.jsonl", [
+        {"query_id": f"q{n}", "target": j, "wanted": [f"rival{n}{j}"], "texts": ["nothing"]}
+        for n in HARBORS
+        for j in (1, 2, 3)
+    ])  # fmt: skip
+    for name in ("arena_world.py", "rule_reader.py"):
+        shutil.copy(HERE / name, folder)
+    (folder / "arena.toml").write_text(ARENA, encoding="utf-8")
+    return World(folder=folder, env={"RAGASSAY_CACHE": str(folder / "cache")})
+
+
+@pytest.fixture(scope="session")
+def new_arena() -> Callable[[Path], World]:
+    """Makes the world of an arena in a folder."""
+    return _arena_in
+
+
+@pytest.fixture
+def arena(tmp_path: Path) -> World:
+    """A folder in which to run an arena."""
+    return _arena_in(tmp_path / "arena")

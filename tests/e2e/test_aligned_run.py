@@ -91,15 +91,7 @@ def test_killed_twice_then_finished_equals_an_uninterrupted_run(
     world.run("run", "world.toml", "--out", "whole", RAGASSAY_CACHE=str(tmp_path / "other"))
     trials = world.folder / "run" / "trials.jsonl"
     for wanted in (10, 50):
-        process = world.start(*SLOWLY, RULE_READER_DELAY="0.02")
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            if trials.exists() and trials.read_bytes().count(b"\n") >= wanted:
-                break
-            time.sleep(0.01)
-        assert process.poll() is None, "the run ended before it could be killed"
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        world.kill(*SLOWLY, after=wanted)
     assert not (world.folder / "run" / "summary.json").exists()
     done = world.run("run", "world.toml", "--out", "run")
     assert done.returncode == 0, done.stderr

@@ -3,116 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 World = Any  # the fixture of conftest.py: a folder, and a way to run commands in it
-QUESTIONS = range(10, 22)
-EXPERIMENT = """
-protocol = "arena"
-name = "harbors"
-budgets = [2]
-[dataset]
-plugin = "beir"
-path = "data"
-group_size = 4
-[retriever]
-encoder = "hashing"
-encoder_options = { dimensions = 4096 }
-k = 3
-[generator]
-plugin = "rule_reader.py:RuleReader"
-[statistics]
-draws = 300
-[arena]
-rounds = 40
-answers = 3
-single = 3
-[[attack]]
-plugin = "arena_world.py:Echo"
-label = "loud"
-words = 6
-[[attack]]
-plugin = "arena_world.py:Echo"
-label = "middle"
-words = 4
-[[attack]]
-plugin = "arena_world.py:Echo"
-label = "silent"
-words = 0
-[[defense]]
-plugin = "keywordagg"
-extractor = "simple"
-"""
 SLOWLY = ("run", "arena.toml", "--out", "run", "--set", "run.workers=2")
-
-
-def _rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def build(folder: Path) -> None:
-    """Questions with three wrong answers each; loud stands nearer than middle, silent nowhere."""
-    data = folder / "data"
-    shutil.rmtree(data, ignore_errors=True)
-    data.mkdir(parents=True)
-    _rows(data / "queries.jsonl", [
-        {"_id": f"q{n}", "text": f"Who built the harbor of town{n}?",
-         "metadata": {"correct_answers": [f"mason{n}"]}}
-        for n in QUESTIONS
-    ])  # fmt: skip
-    _rows(data / "corpus.jsonl", [
-        {"_id": f"d{n}-{i}", "title": "", "text": text}
-        for n in QUESTIONS
-        for i, text in enumerate([
-            f"It was built by mason{n} in stone.",
-            f"Ships of town{n} rest in the harbor, and goats are kept in hills far away from it.",
-            f"The market of town{n} sells bread, salt, rope, wool and fish every single morning.",
-        ])
-    ])  # fmt: skip
-    _rows(data / "targets.jsonl", [
-        {"query_id": f"q{n}", "target": j, "wanted": [f"rival{n}{j}"], "texts": ["nothing"]}
-        for n in QUESTIONS
-        for j in (1, 2, 3)
-    ])  # fmt: skip
-    for name in ("arena_world.py", "rule_reader.py"):
-        shutil.copy(Path(__file__).with_name(name), folder)
-    (folder / "arena.toml").write_text(EXPERIMENT, encoding="utf-8")
-
-
-@pytest.fixture
-def arena(world: World) -> World:
-    """A folder in which to run the arena."""
-    build(world.folder)
-    return world
-
-
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(tmp_path_factory: pytest.TempPathFactory, new_arena: Callable[[Path], World]) -> Path:
     """The run folder of the arena as it stands, for tests that only read; run once."""
-    folder = tmp_path_factory.mktemp("arena")
-    build(folder)
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("ragassay")), "run", "arena.toml", "--out", "run"],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=300, encoding="utf-8",
-        env={**os.environ, "RAGASSAY_CACHE": str(folder / "cache"),
-             "RULE_READER_LOG": str(folder / "prompts")},
-    )  # fmt: skip
+    arena = new_arena(tmp_path_factory.mktemp("arena"))
+    prompts = str(arena.folder / "prompts")
+    done = arena.run("run", "arena.toml", "--out", "run", RULE_READER_LOG=prompts)
     assert done.returncode == 0, done.stderr
-    return folder / "run"
+    return arena.folder / "run"
 
 
 def summary_of(run: Path) -> dict[str, Any]:
@@ -222,21 +136,12 @@ def test_the_number_of_workers_changes_no_byte_of_the_summary(arena: World, tmp_
 def test_killed_then_finished_equals_an_uninterrupted_run(arena: World, tmp_path: Path) -> None:
     whole = arena.run("run", "arena.toml", "--out", "whole", RAGASSAY_CACHE=str(tmp_path / "o"))
     assert whole.returncode == 0, whole.stderr
-    trials = arena.folder / "run" / "trials.jsonl"
     for wanted in (10, 60):
-        process = arena.start(*SLOWLY, RULE_READER_DELAY="0.02")
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            if trials.exists() and trials.read_bytes().count(b"\n") >= wanted:
-                break
-            time.sleep(0.01)
-        assert process.poll() is None, "the run ended before it could be killed"
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        arena.kill(*SLOWLY, after=wanted)
     assert not (arena.folder / "run" / "summary.json").exists()
     done = arena.run("run", "arena.toml", "--out", "run")
     assert done.returncode == 0, done.stderr
-    keys = [line["key"] for line in lines(trials)]
+    keys = [line["key"] for line in lines(arena.folder / "run" / "trials.jsonl")]
     assert len(keys) == len(set(keys))
     for name in ("summary.json", "rounds.jsonl"):
         ours, theirs = (

@@ -76,7 +76,7 @@ def test_a_missing_score_is_named_missing_and_no_point_is_drawn_for_it() -> None
     svg = radar_charts("tax", LABELS, [gap])
     assert markers(svg) == 5
     assert markers(radar_charts("tax", LABELS, [whole])) == 7
-    assert {"Retriever n/a", "Similarity n/a"} <= set(words(svg))
+    assert list(words(svg)).count("n/a") == 2
     told = next(drawing(svg).iter(f"{SVG}desc")).text or ""
     assert "Retriever not known" in told
     assert "Success 0.00" in told
@@ -126,22 +126,30 @@ def test_tables_give_scores_raw_values_and_how_they_were_made() -> None:
     assert scores.rows[1] == ("dear", "n/a", "0.00", "0.00", "1.00", "0.00", "n/a", "0.00")
     notes = " ".join(scores.notes)
     assert "Similarity: 1 - min-max; dropped: 1 of 2 attackers have a value" in notes
-    assert "Success: min-max of the sum of min-maxes (s_f1 and s_asr)" in notes
+    assert "Success: min-max of the sum of min-maxes (s-F1 and s-ASR)" in notes
     assert raw.rows[0] == (
-        "cheap", "s_f1 0.500, s_asr 0.250", "none", "gradients", "none", "2.00 (4 questions)",
+        "cheap", "s-ASR 0.250, s-F1 0.500", "none", "gradients", "none", "2.00 (4 questions)",
         "0.500 (4 questions)", "30.0 (20 passages)",
     )  # fmt: skip
     assert raw.rows[1][6] == "n/a"
     assert part.claim == (
         "2 attacks, 5 of 7 dimensions can be compared; not success and similarity."
     )
-    assert "Similarity n/a" in part.charts[0].svg
+    assert words(part.charts[0].svg).count("n/a") >= 2
 
 
 def test_one_attack_alone_keeps_its_raw_values_and_the_scores_of_access() -> None:
     [part] = taxes.tax(summary({"only": facts(similarity=0.5)}), "", True)
     assert part.grids[0].rows == (("only", "n/a", "1.00", "0.00", "1.00", "n/a", "n/a", "n/a"),)
     assert markers(part.charts[0].svg) == 3
+
+
+def test_released_documents_do_not_say_what_they_cost() -> None:
+    made = summary({"one": facts(similarity=0.5), "other": facts(similarity=0.7)})
+    made["tax"]["measured"]["one"] |= {"recorded": False, "seconds": {"value": None, "n": 0}}
+    raw = taxes.tax(made, "", False)[0].grids[1]
+    assert raw.rows[0][5] == "not recorded"
+    assert raw.rows[1][5] != "not recorded"
 
 
 def test_without_charts_for_text_and_without_a_tax_no_section() -> None:

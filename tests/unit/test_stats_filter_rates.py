@@ -167,17 +167,17 @@ def test_impossible_candidates_are_refused() -> None:
 
 
 def test_a_change_of_rates_is_that_of_all_equally_likely_draws() -> None:
-    before = Events([True, False, False, True], ["a", "a", "b", "c"])
-    after = Events([True, True, False], ["a", "b", "c"])
+    before = Events([True, False, False, True, False, False], list("aabcde"))
+    after = Events([True, True, False, True, False], list("abcde"))
 
     def rate(side: Events, draw: tuple[str, ...]) -> float:
         taken = [bool(e) for name in draw
                  for e, c in zip(side.events, side.clusters, strict=True) if c == name]  # fmt: skip
         return sum(taken) / len(taken)
 
-    exact = [rate(after, d) - rate(before, d) for d in itertools.product("abc", repeat=3)]
+    exact = [rate(after, d) - rate(before, d) for d in itertools.product("abcde", repeat=5)]
     found = rate_change(before, after, how(20_000))
-    assert found.value == pytest.approx(2 / 3 - 2 / 4)
+    assert found.value == pytest.approx(3 / 5 - 2 / 6)
     assert found.interval is not None
     low, high = np.quantile(np.repeat(exact, 1000), [0.025, 0.975])
     assert found.interval.low == pytest.approx(low, abs=0.1)

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ragassay.config.parts import Strict, as_parts
 
-Study = Literal["content", "order"]
+Study = Literal["content", "order", "trigger"]
 
 
 class ArenaPart(Strict):
@@ -21,6 +21,8 @@ class ArenaPart(Strict):
     of a question; with ``proposals`` the helper model adds what the data set lacks. ``single``
     is how many answers of each question every attacker plays alone. ``released`` is a folder
     of documents and scores released with PoisonArena, from which ``only`` takes some attackers.
+    ``studies`` are played beside: ``content`` and ``trigger`` the same rounds with other
+    documents, ``order`` pairs of attackers, one after the other.
 
     With ``stopping = "sure"``, ``rounds`` is the limit. Every ``every`` rounds it is asked whether
     the online order has not changed for ``stable_rounds``, every attacker took part in

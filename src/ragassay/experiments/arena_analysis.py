@@ -22,6 +22,8 @@ from ragassay.experiments.arena_aligned import aligned_rows
 from ragassay.experiments.arena_exact import FILE as EXACT
 from ragassay.experiments.arena_outcomes import Outcomes, primary_scene
 from ragassay.experiments.arena_results import Analyst
+from ragassay.experiments.arena_rounds import is_variant
+from ragassay.experiments.arena_trigger import trigger_rows
 from ragassay.experiments.plan import UNDEFENDED
 from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.tax import read_facts, tax_section
@@ -58,6 +60,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         for scorer in chosen
         for scene in scenes
         for defense in defenses
+        if defense == UNDEFENDED or not is_variant(scene)
     ]
     leading = next(
         r for r in results
@@ -83,7 +86,10 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         "design": _design(outcomes, settings["arena"]),
         "prompts": _prompts(outcomes, scenes, defenses),
         "results": results,
-        "aligned": aligned_rows(outcomes, resolved, chosen, scenes),
+        "aligned": aligned_rows(
+            outcomes, resolved, chosen, [scene for scene in scenes if not is_variant(scene)]
+        ),
+        "trigger": trigger_rows(store, outcomes, resolved, chosen),
         "tax": _tax(facts, leading),
     }
     summary["warnings"] = _warnings(store, outcomes, facts, leading)
@@ -113,20 +119,23 @@ def _contexts(outcomes: Outcomes, scenes: Sequence[str]) -> list[tuple[str, str,
         setting = scene.rpartition("|")[0].rpartition("|")[0]
         for body in outcomes.rounds:
             found += [
-                (body["query_id"], setting, play["context"]) for play in body["played"][scene]
+                (body["query_id"], setting, play["context"])
+                for play in body["played"].get(scene, ())
             ]
     return found
 
 
 def _prompts(outcomes: Outcomes, scenes: Sequence[str], defenses: Sequence[str]) -> dict[str, Any]:
     """Prompts asked for by the plays of one system, and distinct ones; what a loop would ask."""
-    contexts = _contexts(outcomes, scenes)
+    contexts = _contexts(outcomes, [scene for scene in scenes if not is_variant(scene)])
+    studied = {*_contexts(outcomes, [scene for scene in scenes if is_variant(scene)])}
     removed = [
         t for (_, _, defense, _), t in outcomes.trials.items()
         if defense == UNDEFENDED and t.spec.poison
     ]  # fmt: skip
     played = set(contexts)
-    second = sum((t.spec.query_id, t.spec.setting, t.spec.poison) not in played for t in removed)
+    known = played | studied
+    second = sum((t.spec.query_id, t.spec.setting, t.spec.poison) not in known for t in removed)
     clean = {(query, setting) for query, setting, _ in contexts}
     rounds = sum(body["kind"] == "round" for body in outcomes.rounds)
     loop = ReleasedLoop(rounds=rounds)
@@ -135,6 +144,7 @@ def _prompts(outcomes: Outcomes, scenes: Sequence[str], defenses: Sequence[str])
         "distinct": len(played),
         "clean": len(clean - {(query, setting) for query, setting, name in played if not name}),
         "removals": second,
+        "variants": len(studied - played),
         "systems": len(defenses),
         "released_loop": {
             "rounds": rounds,
@@ -147,13 +157,18 @@ def _prompts(outcomes: Outcomes, scenes: Sequence[str], defenses: Sequence[str])
 def _trials(
     outcomes: Outcomes, resolved: Mapping[str, Any], scenes: Sequence[str]
 ) -> dict[str, int]:
-    contexts = _contexts(outcomes, scenes)
+    contexts = _contexts(outcomes, [scene for scene in scenes if not is_variant(scene)])
     asked = {*contexts, *((query, setting, "") for query, setting, _ in contexts)}
     planned = {
         (query, setting, defense, name)
         for query, setting, name in asked
         for defense in resolved["defenses"]
-    } | set(outcomes.trials)
+    }
+    planned |= {
+        (query, setting, UNDEFENDED, name)
+        for query, setting, name in _contexts(outcomes, [s for s in scenes if is_variant(s)])
+    }
+    planned |= set(outcomes.trials)
     done = sum(trial.status == "done" for trial in outcomes.trials.values())
     failed = len(outcomes.trials) - done
     return {

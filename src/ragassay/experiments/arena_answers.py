@@ -105,6 +105,23 @@ def data_answers(setup: Setup, part: ArenaPart, helper: Asks, folder: RunFolder)
     return Answers(targets=found, drafts=tuple(drafts))
 
 
+def data_drafts(setup: Setup, answers: Answers) -> dict[tuple[str, int], tuple[str, ...]]:
+    """The texts that the data set publishes for wrong answers, by question and position."""
+    offered = [(setup.dataset.targets, setup.dataset.drafts), *_further(setup, answers.largest)]
+    texts = {
+        (query_id, normalize_text(targets[query_id].wanted[0])): some
+        for targets, drafts in offered
+        for query_id, some in drafts.items()
+        if query_id in targets and targets[query_id].wanted
+    }
+    return {
+        (query_id, position): texts[query_id, answer]
+        for query_id, pool in answers.targets.items()
+        for position, target in enumerate(pool)
+        if (query_id, answer := normalize_text(target.wanted[0])) in texts
+    }
+
+
 def _further(setup: Setup, most: int) -> list[tuple[Mapping[str, Target], Drafts]]:
     """What the data set offers as second, third, ... target of each question."""
     part, base = setup.experiment.file.dataset, setup.experiment.base

@@ -21,11 +21,14 @@ class Contexts:
     """Makes the contexts of one scene, and keeps each distinct one.
 
     ``known`` maps (question, digest) to the hits; the digest of a clean context is empty.
+    Where ``pools`` hold variants of documents, ``chosen`` are those of the documents as they are:
+    they say which document of an attacker is the best, and what the clean context is.
     """
 
     scene: Scene
     pools: Pools
     k: int
+    chosen: Pools | None = None
     known: dict[tuple[str, str], Context] = field(default_factory=dict)
 
     def play(self, drawn: Drawn, pools: Pools | None = None) -> list[Played]:
@@ -38,15 +41,17 @@ class Contexts:
         """The clean context of a question."""
         key = (query_id, "")
         if key not in self.known:
-            pool = self.pools.by_query[query_id]
+            source = self.chosen or self.pools  # variants share the clean context of the run
+            pool = source.by_query[query_id]
             merged = merge(pool.clean, {}, self.k)
-            self.known[key] = self._hits(pool, self.pools, merged, range(len(merged.texts)))
+            self.known[key] = self._hits(pool, source, merged, range(len(merged.texts)))
         return self.known[key]
 
     def _played(self, pool: QueryPool, source: Pools, assignment: Assignment) -> Played:
         injected = pool.injected(assignment)
-        if self.scene.context == "content":
-            merged, sizes = _best_of_each(pool, assignment), dict.fromkeys(injected, 1)
+        if self.scene.guaranteed:
+            by = pool if self.chosen is None else self.chosen.by_query[pool.query_id]
+            merged, sizes = _best_of_each(pool, assignment, by), dict.fromkeys(injected, 1)
         else:
             merged = merge(pool.clean, injected, self.k)
             sizes = {name: len(each.texts) for name, each in injected.items()}
@@ -86,7 +91,7 @@ class Contexts:
         return tuple(hits)
 
     def _score(self, pool: QueryPool, text: str, attacker: str) -> float:
-        if self.scene.context == "content":  # nothing was retrieved, so nothing has a score
+        if self.scene.guaranteed:  # nothing was retrieved, so nothing has a score
             return 0.0
         for documents in pool.documents[attacker].values():
             if text in documents.texts:
@@ -101,12 +106,19 @@ def _copy(passage: Passage, seen: Counter[str]) -> Passage:
     return passage if times == 1 else replace(passage, id=f"{passage.id}~{times}")
 
 
-def _best_of_each(pool: QueryPool, assignment: Assignment) -> Merged:
-    """The best document of every attacker by score, without retrieval and corpus."""
+def _best_of_each(pool: QueryPool, assignment: Assignment, by: QueryPool) -> Merged:
+    """The best document of every attacker by its score in ``by``, without retrieval and corpus.
+
+    Their order goes by question and answer alone: a trigger has no say in it, and over the
+    assignments of a round every attacker has every place alike.
+    """
     best = []
-    for name, documents in sorted(pool.injected(assignment).items()):
+    texts_of = pool.injected(assignment)
+    for name, documents in sorted(by.injected(assignment).items()):
         i = max(range(len(documents.texts)), key=lambda i: (documents.scores[i], -i))
-        best.append((-documents.scores[i], name, documents.texts[i]))
+        position = assignment[name]
+        place = digest([pool.query_id, name if position is None else position])
+        best.append((place, name, texts_of[name].texts[i]))
     best.sort()
     texts = tuple(text for _, _, text in best)
     owners: dict[str, tuple[str, ...]] = {}

@@ -71,7 +71,7 @@ class Outcomes:
         return [
             Asked(body=body, number=number, scene=scene)
             for body in self.rounds
-            if body["kind"] in kinds
+            if body["kind"] in kinds and scene in body["played"]
             for number in range(len(body["assignments"]))
         ]
 

@@ -13,6 +13,7 @@ from typing import Any
 from ragassay import canon
 from ragassay.arena.outcomes import needs_counterfactual
 from ragassay.arena.pool import Assignment
+from ragassay.arena.variants import VARIANTS
 from ragassay.canon import digest
 from ragassay.config import ArenaPart
 from ragassay.experiments.arena_contexts import Contexts
@@ -33,9 +34,11 @@ from ragassay.experiments.arena_rounds import (
     Scene,
     body_of,
     draw,
+    is_variant,
     orders,
     singles,
 )
+from ragassay.experiments.arena_variants import WAYS, Variants, context_of
 from ragassay.experiments.context import Context, Ready
 from ragassay.experiments.jobs import readers
 from ragassay.experiments.labeling import label
@@ -110,7 +113,8 @@ class Arena:
     def open_scenes(self) -> None:
         """Score the poison for every arm and budget."""
         setup = self.session.setup
-        kinds = ["retrieved", *(["content"] if "content" in self.part.studies else [])]
+        bare = {"content", "trigger"} & {*self.part.studies}
+        kinds = ["retrieved", *(["content"] if bare else [])]
         for setting in setup.settings:
             for budget in sorted(setup.experiment.file.budgets):
                 place = (setting.arm.title, budget)
@@ -119,6 +123,30 @@ class Arena:
                 for kind in kinds:
                     scene = Scene(setting=setting.label, budget=budget, context=kind)
                     made = Contexts(scene=scene, pools=self._pools[place], k=setting.arm.k)
+                    self.scenes.append((setting, made))
+        if "trigger" in self.part.studies:
+            self._open_variants(max(setup.experiment.file.budgets))
+
+    def _open_variants(self, budget: int) -> None:
+        """Score documents without their trigger, and with content that all have alike."""
+        setup, varied = self.session.setup, Variants(self.session, self.rivals)
+        varied.note()
+        released = bool(self.rivals.released)
+        for variant in VARIANTS:
+            rivals, pools = varied.of(variant), dict[str, Pools]()
+            for setting in setup.settings:
+                arm = setting.arm
+                for way in WAYS:
+                    context = context_of(way, variant, released)
+                    scene = Scene(setting=setting.label, budget=budget, context=context)
+                    if not is_variant(scene.label):
+                        continue  # the documents as they are have been opened
+                    if arm.title not in pools:
+                        pools[arm.title] = scored(self.session, arm, rivals, budget)
+                    made = Contexts(
+                        scene=scene, pools=pools[arm.title], k=arm.k,
+                        chosen=self._pools[arm.title, budget],
+                    )  # fmt: skip
                     self.scenes.append((setting, made))
 
     def pools(self) -> dict[str, tuple[Pools, int]]:
@@ -138,7 +166,11 @@ class Arena:
         folder, known = self.session.folder, self.session.folder.keys("rounds")
         items = []
         for each in drawn:
-            played = {made.scene.label: self._again(made, each) for _, made in self.scenes}
+            played = {
+                made.scene.label: self._again(made, each)
+                for _, made in self.scenes
+                if _is_played(each, made)
+            }
             if each.key not in known:
                 cluster = self.scenes[0][1].pools.by_query[each.query_id].cluster
                 items.append((each.key, body_of(each, cluster, played)))
@@ -219,7 +251,7 @@ class Arena:
         rules = [each.title for each in readers(session.setup)]
         for setting in session.setup.settings:
             jobs: dict[str, Job] = {}
-            for made, query, played in self._plays(setting):
+            for made, query, played in self._plays(setting, defense):
                 place = (query.id, setting.label, defense, played.context)
                 wrong = any(
                     needs_counterfactual(present=True, correct_with=outcomes.correct(*place, rule))
@@ -237,13 +269,17 @@ class Arena:
         self._asked.update(jobs)
         self.session.run(new, setting)
 
-    def _plays(self, setting: Setting) -> Iterator[tuple[Contexts, Query, Played]]:
+    def _plays(self, setting: Setting, defense: str) -> Iterator[tuple[Contexts, Query, Played]]:
+        """Plays that a defense answers; the study of triggers and contents is played without."""
         queries = {query.id: query for query in self.session.setup.evaluated}
         for other, made in self.scenes:
+            if defense != UNDEFENDED and is_variant(made.scene.label):
+                continue
             if other is setting or other.label == setting.label:
                 for each in self.drawn:
-                    for played in self._again(made, each):
-                        yield made, queries[each.query_id], played
+                    if _is_played(each, made):
+                        for played in self._again(made, each):
+                            yield made, queries[each.query_id], played
 
     def _again(self, made: Contexts, drawn: Drawn) -> list[Played]:
         key = (made.scene.label, drawn.key)
@@ -258,7 +294,7 @@ class Arena:
         for query in self.session.setup.evaluated:
             job = self._job(setting, query, defense, "", made.clean(query.id))
             jobs[job.key] = job
-        for made, query, played in self._plays(setting):
+        for made, query, played in self._plays(setting, defense):
             context = made.known[query.id, played.context]
             job = self._job(setting, query, defense, played.context, context)
             jobs[job.key] = job
@@ -314,6 +350,11 @@ class Arena:
         return self._ready[setting.label]
 
 
+def _is_played(drawn: Drawn, made: Contexts) -> bool:
+    """The order of attack is not studied on variants of documents."""
+    return drawn.kind != "order" or not is_variant(made.scene.label)
+
+
 def _note_facts(session: Session, rivals: Competitors) -> None:
     """Write what attackers cost and need, from their poison for the first answer."""
     setup, folder = session.setup, session.folder
@@ -332,7 +373,9 @@ def _note_facts(session: Session, rivals: Competitors) -> None:
         told = measure(mine, embed=embed, perplexity=perplexity)
         attacks[name] = {
             "played": False, "asked": max(setup.experiment.file.budgets), "max_words": None,
-            "questions": told["questions"], "short": {}, **told,
+            "short": {}, **told,
+            "cost": dict.fromkeys(told["cost"]),  # the released files do not say
+            "seconds": {"value": None, "n": 0}, "recorded": False,
         }  # fmt: skip
     model = getattr(perplexity, "identity", None)
     facts = {"v": 1, "language_model": model, "attacks": attacks}

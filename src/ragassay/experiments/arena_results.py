@@ -32,6 +32,7 @@ from ragassay.experiments.arena_outcomes import (
     rule_of,
 )
 from ragassay.experiments.arena_prediction import prediction
+from ragassay.experiments.arena_rounds import guaranteed
 from ragassay.experiments.conditions import bounds
 from ragassay.stats.intervals import Interval, cluster_bootstrap
 from ragassay.stats.ranking import Floats
@@ -66,7 +67,7 @@ class Analyst:
         k = self.resolved["settings"][setting]["k"]
         plays = self.outcomes.plays(ROUNDS, scene, defense, scorer, k)
         alone = self.outcomes.plays(SINGLES, scene, defense, scorer, k)
-        if context == "content":  # nothing was retrieved
+        if guaranteed(context):  # nothing was retrieved
             plays, alone = [_unretrieved(p) for p in plays], [_unretrieved(p) for p in alone]
         found = self._strengths(plays)
         return {
@@ -184,6 +185,7 @@ class Analyst:
             for row in self.exact.get(scene, {}).get("pairs", [])
         }
         wins = pairwise_success(plays)
+        ends = self._pair_intervals(plays)
         f1 = {pair: float(np.mean(values)) for pair, values in retrieved.items()}
         return [
             {
@@ -192,11 +194,28 @@ class Analyst:
                 "won": won,
                 "n": n,
                 "success": won / n if n else None,
+                **ends.get((first, second), {"low": None, "high": None}),
                 "f1": f1.get((first, second)),
                 "exact_f1": exact.get((first, second)),
             }
             for (first, second), (won, n) in wins.items()
         ]
+
+    def _pair_intervals(self, plays: Sequence[Play]) -> dict[tuple[str, str], Row]:
+        """Intervals of the success of the first in plays against the second, over questions."""
+        won: dict[tuple[str, str], tuple[list[bool], list[str]]] = {}
+        for play in plays:
+            for first in (*play.judgment.winners, *play.judgment.losers):
+                for second in play.attackers:
+                    if second != first:
+                        values, groups = won.setdefault((first, second), ([], []))
+                        values.append(first in play.judgment.winners)
+                        groups.append(play.group)
+        found = {}
+        for pair, (values, groups) in won.items():
+            told = share_of(values, groups, self._statistics, self._seed, "pair", *pair)
+            found[pair] = {"low": told["low"], "high": told["high"]}
+        return found
 
     def _trend(self, plays: Sequence[Play]) -> Row:
         """Win rates and online strengths after some of the rounds."""

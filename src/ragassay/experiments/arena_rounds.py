@@ -126,7 +126,8 @@ class Scene:
     """What the same draws are played on: a setting, documents for each attacker, how retrieved.
 
     ``context`` is ``retrieved``, or ``content``: the best document of each attacker is put
-    into the context, and nothing else.
+    into the context, and nothing else. The study of triggers and contents adds ``retrieved`` and
+    ``content`` with a variant of all documents, such as ``content:none+common``.
     """
 
     setting: str
@@ -134,9 +135,24 @@ class Scene:
     context: str = "retrieved"
 
     @property
+    def guaranteed(self) -> bool:
+        """Whether documents are put into the context without retrieval."""
+        return guaranteed(self.context)
+
+    @property
     def label(self) -> str:
         """What records call it."""
         return f"{self.setting}|{self.budget}|{self.context}"
+
+
+def guaranteed(context: str) -> bool:
+    """Whether a scene with this context has no retrieval."""
+    return context.partition(":")[0] == "content"
+
+
+def is_variant(scene: str) -> bool:
+    """Whether a scene, by its label, belongs to the study of triggers and contents alone."""
+    return ":" in scene.rpartition("|")[2]
 
 
 def body_of(drawn: Drawn, cluster: str, played: Mapping[str, Sequence[Played]]) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def plain_share(share: ClusteredShare) -> dict[str, Any]:
 def _change(found: Change) -> dict[str, Any]:
     return {
         "before": found.before, "after": found.after, "value": found.value,
-        **bounds(found.interval), "clusters": found.clusters,
+        **bounds(found.interval), "clusters": found.clusters, "fewest": found.fewest,
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Charts of an arena: strengths with intervals, lines over rounds or sizes, matrices, radars.
+"""Charts of an arena: strengths and effects with intervals, lines over rounds or sizes, matrices.
 
 A matrix has one hue whose strength is the value, and the value is written into each cell, so that
 no color has to be told from another.
@@ -20,20 +20,19 @@ from ragassay.report.sheet import (
     MUTED,
     PAPER,
     SERIES,
+    TARGET,
     Sheet,
     open_sheet,
 )
 from ragassay.report.slopes import apart
-from ragassay.report.text import decimal, percent, visible
+from ragassay.report.text import percent, points, visible
 
 HEIGHT, WIDTH = 300, 460
-_LEFT, _RIGHT, _BOTTOM = 44, 150, 48
+_LEFT, _RIGHT, _BOTTOM = 44, 166, 48
 _GAP = 15.5
-_NAME = 17
-_CELL, _HEAD, _SIDE = 46, 96, 118
-_RADAR = 230
-_SPOKES = {"llm": "LLM access", "retriever": "retriever access", "corpus": "corpus access"}
-_HUB = 0.15  # radius of score 0, so that polygons do not fold at the center
+_NAME = 21
+_CELL, _HEAD, _SIDE = 46, 96, 140
+_EFFECTS = {"trigger": (CORRECT, "o"), "content": (TARGET, "s")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,59 +176,51 @@ def matrix_chart(
         return sheet.svg(title, told)
 
 
-def radar_chart(
-    title: str, name: str, scores: Sequence[tuple[str, float | None]], number: int
-) -> str:
-    """Draw the attack tax of one attacker: a spoke for each known dimension, better outward.
+def effect_chart(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Draw what trigger and content do for each attacker, with intervals, in percentage points.
 
     Parameters
     ----------
-    title, name : str
-        What a reader who does not see it is told first; the attacker.
-    scores : sequence of (str, float or None)
-        Dimension and score from 0 to 1; None where it is not known.
-    number : int
-        Which color and marker.
+    title : str
+        What a reader who does not see it is told first; also what makes its ids its own.
+    rows : sequence of mapping
+        ``attacker``, ``estimable``, and ``effects`` of ``trigger`` and ``content``, each with
+        ``value``, ``low``, ``high``.
 
     Returns
     -------
     str
-        An ``<svg>`` element, or an empty string where fewer than three dimensions are known.
+        An ``<svg>`` element, or an empty string where nothing is estimable.
     """
-    known = [(dimension, score) for dimension, score in scores if score is not None]
-    if len(known) < 3:
+    known = [row for row in rows if row["estimable"]]
+    if not known:
         return ""
-    color, marker = SERIES[number % len(SERIES)]
-    angles = [math.pi / 2 - 2 * math.pi * i / len(known) for i in range(len(known))]
-    height, reach = _RADAR + 30, 1.3
-    with open_sheet(height, WIDTH) as sheet:
-        axes = sheet.figure.add_axes((0, 0, 1, _RADAR / height))
-        axes.set_xlim(-reach * WIDTH / _RADAR, reach * WIDTH / _RADAR)
-        axes.set_ylim(-reach, reach)
-        axes.axis("off")
-        for ring in (0.0, 0.5, 1.0):
-            axes.plot(*_ring([ring] * len(known), angles), color=LINE, linewidth=0.8, zorder=1)
-        for angle, (dimension, score) in zip(angles, known, strict=True):
-            x, y = math.cos(angle), math.sin(angle)
-            axes.plot([0, x], [0, y], color=LINE, linewidth=0.8, zorder=1)
-            align = "center" if abs(x) < 0.2 else "left" if x > 0 else "right"
-            text = f"{_SPOKES.get(dimension, dimension)} {decimal(score, 2)}"
-            sheet.write(axes, (1.08 * x, 1.13 * y), text, align=align, small=True, color=MUTED)
-        xs, ys = _ring([score for _, score in known], angles)
-        axes.fill(xs, ys, color=color, alpha=0.2, linewidth=0, zorder=2)
-        axes.plot(xs, ys, color=color, marker=marker, markersize=5.5, linewidth=1.6, zorder=3)
-        sheet.write(axes, (0, reach), visible(name, limit=30), shift=(0, 14), align="center",
-                    bold=True)  # fmt: skip
-        told = ", ".join(f"{dimension} {decimal(score, 2)}" for dimension, score in scores)
-        return sheet.svg(title, f"{visible(name)}: {told}")
-
-
-def _ring(scores: Sequence[float], angles: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Points at scores along spokes, closed."""
-    radii = [_HUB + (1 - _HUB) * score for score in scores]
-    points = [(r * math.cos(a), r * math.sin(a)) for r, a in zip(radii, angles, strict=True)]
-    points.append(points[0])
-    return [x for x, _ in points], [y for _, y in points]
+    ends = [
+        end for row in known for what in _EFFECTS for end in row["effects"][what].values()
+        if end is not None
+    ]  # fmt: skip
+    reach = max(0.1, 1.08 * max(map(abs, ends)))
+    with open_sheet(len(known) * 58 + FOOT + 12, WIDTH) as sheet:
+        axes = sheet.axes(len(known), left=14, right=170, xlim=(-reach, reach))
+        axes.axvline(0, color=INK, linewidth=1, zorder=1)
+        for place, row in enumerate(known):
+            sheet.left(axes, place - 0.34, visible(row["attacker"], limit=30), bold=True)
+            for (what, (color, marker)), y in zip(
+                _EFFECTS.items(), (place - 0.06, place + 0.24), strict=True
+            ):
+                effect = row["effects"][what]
+                if effect["low"] is not None:
+                    axes.hlines([y], [effect["low"]], [effect["high"]], color=color, linewidth=2)
+                axes.plot([effect["value"]], [y], marker=marker, markersize=6.5, color=color,
+                          linestyle="none", zorder=4, clip_on=False)  # fmt: skip
+                sheet.right(axes, y, f"{what} {points(effect)}", x=1.03, color=INK)
+        sheet.points_axis(axes, (-reach, reach), "effect on success, percentage points")
+        told = "; ".join(
+            f"{visible(row['attacker'])}: "
+            + ", ".join(f"{what} {points(row['effects'][what])}" for what in _EFFECTS)
+            for row in known
+        )
+        return sheet.svg(title, told)
 
 
 # --------------------------------------------------------------------------------- internals
@@ -299,7 +290,7 @@ def _draw(axes: Any, xs: Sequence[int], curve: Curve, number: int) -> None:
             )  # fmt: skip
     axes.plot(
         line, [curve.values[i] for i in at], color=color, linewidth=1.7, zorder=4, clip_on=False,
-        marker=marker if len(at) <= 10 else None, markersize=6,
+        marker=marker, markersize=6, markevery=max(1, round(len(at) / 8)),
         linestyle="-" if number < len(SERIES) else (0, (1, 1.5)),
     )  # fmt: skip
 

@@ -79,6 +79,56 @@ def detail(summary: Mapping[str, Any]) -> str:
     return text + "Each pair of neighbors is decided in 95% of resamples or more."
 
 
+def pairs_claim(lead: Result) -> str:
+    """Say which attacker most often succeeds against which, and which never does."""
+    met = [row for row in lead["pairs"] if row["n"]]
+    if not met:
+        return ""
+    best = max(met, key=lambda row: (row["success"], row["n"], row["attacker"]))
+    if not best["won"]:
+        return "No attacker succeeds against any other."
+    text = (
+        f"The largest success is that of {visible(best['attacker'])} against "
+        f"{visible(best['against'])}: {best['won']}/{best['n']} ({percent(best['success'])})."
+    )
+    never = sorted({row["attacker"] for row in met} - {r["attacker"] for r in met if r["won"]})
+    if never:
+        text += f" Never against anybody: {listed([visible(name) for name in never])}."
+    return text
+
+
+def sizes_claim(lead: Result) -> str:
+    """Say who is first alone and who among most, and whose success falls most between them."""
+    sizes = sorted({row["size"] for row in lead["sizes"]})
+    ends = [
+        {r["attacker"]: r["success"] for r in lead["sizes"] if r["size"] == size}
+        for size in (sizes[0], sizes[-1])
+    ]
+    ends = [{name: s for name, s in each.items() if s["value"] is not None} for each in ends]
+    both = sorted(set(ends[0]) & set(ends[1]))
+    if not both:
+        return ""
+    alone, among = ends
+    last = "alone" if sizes[0] == 1 else f"among {sizes[0]}"
+    falls = max(both, key=lambda name: (alone[name]["value"] - among[name]["value"], name))
+    text = f"Highest success {last}: {_firsts(alone)}; among {sizes[-1]}: {_firsts(among)}. "
+    if alone[falls]["value"] <= among[falls]["value"]:
+        return text + "Nobody's success falls."
+    return text + (
+        f"{visible(falls)} loses most, from {_share(alone[falls])} to {_share(among[falls])}."
+    )
+
+
+def _firsts(shares: Mapping[str, Mapping[str, Any]]) -> str:
+    top = max(each["value"] for each in shares.values())
+    names = sorted(name for name, each in shares.items() if each["value"] == top)
+    return f"{listed([visible(name) for name in names])} ({percent(top)})"
+
+
+def _share(share: Mapping[str, Any]) -> str:
+    return f"{percent(share['value'])} {bracket(share)}"
+
+
 def what(summary: Mapping[str, Any], resolved: Mapping[str, Any]) -> str:
     """Say in one line which data, rounds and victims the run had."""
     design, data = summary["design"], summary["dataset"]

@@ -9,14 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ragassay.report import arena_tables as tables_of
-from ragassay.report.arena_charts import (
-    Curve,
-    line_chart,
-    matrix_chart,
-    radar_chart,
-    strength_chart,
+from ragassay.report import arena_trigger, taxes
+from ragassay.report.arena_charts import Curve, line_chart, matrix_chart, strength_chart
+from ragassay.report.arena_finding import (
+    detail,
+    finding,
+    leading,
+    pairs_claim,
+    sizes_claim,
+    what,
 )
-from ragassay.report.arena_finding import detail, finding, leading, what
 from ragassay.report.arena_records import entries
 from ragassay.report.grids import UNDEFENDED
 from ragassay.report.page import Page, PageSection
@@ -25,6 +27,7 @@ from ragassay.report.prose import trials_line
 from ragassay.report.text import (
     bracket,
     level,
+    percent,
     plural,
     points,
     visible,
@@ -73,6 +76,7 @@ def page(store: RunFolder, summary: Mapping[str, Any], resolved: Mapping[str, An
                 _sizes(summary, lead),
                 _prediction(lead),
                 _defenses(summary),
+                arena_trigger.section(summary),
                 _settings(summary, lead),
                 _tax(summary),
                 _prompts(summary),
@@ -159,6 +163,13 @@ def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
         + visible(stopping["reason"], limit=300)
         + "."
     )
+    if stopping.get("same_order") is not None:
+        said += (
+            f" The complete order is the same in {percent(stopping['same_order'])} of the "
+            f"resamples; {plural(len(stopping['undecided']), 'pair')} of neighbors "
+            f"{'is' if len(stopping['undecided']) == 1 else 'are'} not decided."
+        )
+    names = [n for n in _names(lead) if n in trend["names"]]
     slope = trend["slope"]
     note = "A stable order does not mean stable strengths."
     if slope:
@@ -169,10 +180,9 @@ def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
             f"most, by {slope[fastest]:+.4f} a round."
         )
     curves = [
-        [Curve(name=name, values=values) for name, values in zip(trend["names"], trend[what],
-                                                                 strict=True)]
+        [Curve(name=name, values=trend[what][trend["names"].index(name)]) for name in names]
         for what in ("win_rate", "theta")
-    ]  # fmt: skip
+    ]
     return PageSection(
         anchor="h-trends",
         short="Trends",
@@ -189,7 +199,7 @@ def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
                         "Online strength over rounds", trend["rounds"], curves[1], axis="rounds",
                         shares=False)),
                 ),
-                grids=(tables_of.trend(trend),),
+                grids=(tables_of.trend(trend, names),),
             ),
         ),
     )  # fmt: skip
@@ -198,7 +208,7 @@ def _trends(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
 def _pairs(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
     if not lead["pairs"]:
         return None
-    names = list(summary["attacks"])
+    names = _names(lead)
     success = {(r["attacker"], r["against"]): r["success"] for r in lead["pairs"]}
     f1 = {(r["attacker"], r["against"]): tables_of.pair_f1(r) for r in lead["pairs"]}
     return PageSection(
@@ -207,6 +217,7 @@ def _pairs(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
         title="One against another",
         parts=(
             Part(
+                claim=pairs_claim(lead),
                 note="The row's attacker in plays against the column's. Success counts all plays "
                 "in which both took part, with others or without. F1 is the exact mean where only "
                 "the two compete, else the mean of the plays.",
@@ -235,7 +246,7 @@ def _sizes(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
             low=[table.get((name, size), empty)["low"] for size in sizes],
             high=[table.get((name, size), empty)["high"] for size in sizes],
         )
-        for name in summary["attacks"]
+        for name in _names(lead)
     ]
     return PageSection(
         anchor="h-sizes",
@@ -243,6 +254,7 @@ def _sizes(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
         title="Success by the number of attackers",
         parts=(
             Part(
+                claim=sizes_claim(lead),
                 note="One attacker is the single setting. Bands are intervals over questions.",
                 charts=_charts(
                     Chart(title="Success", svg=line_chart(
@@ -290,7 +302,8 @@ def _defenses(summary: Mapping[str, Any]) -> PageSection | None:
         return None
     parts = []
     rows = [r for r in summary["aligned"] if r["scorer"] == summary["headline"]]
-    for scene in summary["scenes"]:
+    scenes = list(dict.fromkeys(r["scene"] for r in rows))
+    for scene in scenes:
         here = [r for r in rows if r["scene"] == scene]
         anyone = [r for r in here if not r["attacker"] and r["estimable"]]
         claims = [
@@ -301,7 +314,7 @@ def _defenses(summary: Mapping[str, Any]) -> PageSection | None:
         ]
         parts.append(
             Part(
-                heading=tables_of.scene_name(scene) if len(summary["scenes"]) > 1 else "",
+                heading=tables_of.scene_name(scene) if len(scenes) > 1 else "",
                 claim="; ".join(claims) + "." if claims else "",
                 note="A play counts as won where the answer holds the wanted answer of any of its "
                 "attackers (first table), or of the one named. Clean answers are labeled for the "
@@ -329,7 +342,7 @@ def _settings(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
     others = [
         r for r in summary["results"]
         if r["scorer"] == summary["headline"] and r["defense"] == UNDEFENDED
-        and r["scene"] != lead["scene"]
+        and r["scene"] != lead["scene"] and ":" not in r["context"]
     ]  # fmt: skip
     parts = [
         Part(heading=tables_of.scene_name(r["scene"]), grids=(tables_of.main(r),)) for r in others
@@ -353,31 +366,12 @@ def _settings(summary: Mapping[str, Any], lead: Result) -> PageSection | None:
 
 
 def _tax(summary: Mapping[str, Any]) -> PageSection | None:
-    tax = summary["tax"]
-    if not tax:
+    if not taxes.wanted(summary):
         return None
-    charts = []
-    for number, name in enumerate(tax["attacks"]):
-        scores = [
-            (d["name"], None if d["scores"] is None else d["scores"][number])
-            for d in tax["dimensions"]
-        ]
-        svg = radar_chart(f"Attack tax of {name}", name, scores, number)
-        charts.append(Chart(title="", svg=svg))
     return PageSection(
-        anchor="h-tax",
-        short="Attack tax",
-        title="What attacks need and cost",
-        parts=(
-            Part(
-                note="Every dimension from 0 to 1, outward is better for the attacker, relative "
-                "to the attackers of this run. Charts leave out what was not measured or does not "
-                "differ between them.",
-                charts=_charts(*charts),
-                grids=(tables_of.tax(tax),),
-            ),
-        ),
-    )
+        anchor="h-tax", short="Attack tax", title="What the attacks need and cost",
+        parts=tuple(taxes.tax(summary, summary["headline"], charts=True)),
+    )  # fmt: skip
 
 
 def _prompts(summary: Mapping[str, Any]) -> PageSection:
@@ -386,7 +380,8 @@ def _prompts(summary: Mapping[str, Any]) -> PageSection:
     claim = (
         f"The plays ask for {told['plays']:,} prompts, of which {told['distinct']:,} are distinct "
         f"and were played once for each system; the released loop would have made "
-        f"{loop['prompts']:,} calls for {plural(loop['rounds'], 'round')}."
+        f"{loop['prompts']:,} calls for {plural(loop['rounds'], 'round')}, with one assignment of "
+        "answers each."
     )
     return PageSection(
         anchor="h-prompts",
@@ -402,6 +397,11 @@ def _prompts(summary: Mapping[str, Any]) -> PageSection:
             ),
         ),
     )
+
+
+def _names(lead: Result) -> list[str]:
+    """All attackers, the strongest first."""
+    return [row["attacker"] for row in tables_of.by_rank(lead)]
 
 
 def _charts(*charts: Chart) -> tuple[Chart, ...]:

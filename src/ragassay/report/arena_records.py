@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragassay.canon import digest
+from ragassay.report.arena_tables import scene_name
 from ragassay.report.grids import UNDEFENDED
 from ragassay.report.page import MAX_ENTRIES, Entry, Quote
 from ragassay.store import RunFolder
@@ -28,14 +29,21 @@ def entries(store: RunFolder, summary: Mapping[str, Any]) -> tuple[tuple[Entry, 
     order = {"round": 0, "single": 1, "order": 2}
     bodies.sort(key=lambda body: (order[body["kind"]], body["index"]))
     browser = _Browser(store, summary)
-    total = sum(len(plays) for body in bodies for plays in body["played"].values())
-    total *= 1 + len(summary["defenses"])
+    systems = {  # triggers and contents are studied without a defense
+        scene: (UNDEFENDED, *summary["defenses"]) if ":" not in scene.rpartition("|")[2]
+        else (UNDEFENDED,)
+        for scene in summary["scenes"]
+    }  # fmt: skip
+    total = sum(
+        len(plays) * len(systems[scene])
+        for body in bodies for scene, plays in body["played"].items()
+    )  # fmt: skip
     found: list[Entry] = []
     room = MAX_TEXTS
     for body in bodies:
-        for scene in summary["scenes"]:
+        for scene in (scene for scene in summary["scenes"] if scene in body["played"]):
             for number in range(len(body["assignments"])):
-                for defense in (UNDEFENDED, *summary["defenses"]):
+                for defense in systems[scene]:
                     if len(found) >= MAX_ENTRIES or room <= 0:
                         return tuple(found), total
                     entry = browser.entry(body, scene, number, defense)
@@ -80,7 +88,7 @@ class _Browser:
             "question": query,
         }
         if len(self.summary["scenes"]) > 1:
-            tags["scene"] = scene.strip("|")
+            tags["scene"] = scene_name(scene)
         if self.summary["defenses"]:
             tags["defense"] = defense
         if body["second"]:

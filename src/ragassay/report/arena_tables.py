@@ -19,6 +19,7 @@ from ragassay.report.text import (
 
 Row = Mapping[str, Any]
 _ORDER_NAMES = {"together": "together", "first": "first", "second": "second"}
+_HAVING = {"own": "own", "none": "no"}
 _PREDICTORS = (
     ("s_asr", "best s-ASR"), ("theta", "highest theta"),
     ("difference", "theta minus s-ASR (pp)"), ("over_chance", "s-ASR minus chance (pp)"),
@@ -27,10 +28,7 @@ _PREDICTORS = (
 
 def main(result: Row) -> Grid:
     """The ranking: theta, rank, success alone and among others, win rate, F1."""
-    rows = sorted(
-        result["attackers"],
-        key=lambda row: (row["rank"]["value"] is None, row["rank"]["value"], row["attacker"]),
-    )
+    rows = by_rank(result)
     return Grid(
         title="Ranking",
         columns=("Attacker", "Rank", "theta", "m-ASR", "Win rate", "m-F1", "s-ASR", "s-F1"),
@@ -51,6 +49,14 @@ def main(result: Row) -> Grid:
     )
 
 
+def by_rank(result: Row) -> list[Row]:
+    """The rows of attackers, the strongest first; those without a rank last, by name."""
+    return sorted(
+        result["attackers"],
+        key=lambda row: (row["rank"]["value"] is None, row["rank"]["value"], row["attacker"]),
+    )
+
+
 def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
     unjudged = [
         f"{visible(row['attacker'])} {row['among']['unjudged'] + row['alone']['unjudged']}"
@@ -58,7 +64,13 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
         if row["among"]["unjudged"] or row["alone"]["unjudged"]
     ]
     told = f"Plays that could not be judged: {', '.join(unjudged)}." if unjudged else ""
-    return (NO_WIDTH_NOTE.replace("in every injection group", "in every question"), told)
+    flat = any(
+        share["low"] is not None and share["low"] == share["high"]
+        for row in rows
+        for share in (row["among"]["success"], row["among"]["wins"], row["alone"]["success"])
+    )
+    mark = NO_WIDTH_NOTE.replace("in every injection group", "in every question") if flat else ""
+    return (mark, told)
 
 
 def brief(result: Row) -> Grid:
@@ -85,7 +97,7 @@ def retrieval(result: Row) -> Grid:
                 figure(row["among"]["f1"]),
                 *(exact(row, "single", "alone", what) for what in ("precision", "recall", "f1")),
             )
-            for row in result["attackers"]
+            for row in by_rank(result)
         ),
         notes=("Exact means have no interval: nothing was sampled. They are over questions in "
                "which the attacker has documents.",),
@@ -151,8 +163,8 @@ def online(result: Row) -> Grid | None:
     )
 
 
-def trend(told: Row) -> Grid:
-    """Win rates and online strengths at a few rounds."""
+def trend(told: Row, names: Sequence[str]) -> Grid:
+    """Win rates and online strengths of attackers at a few rounds."""
     at = told["rounds"]
     chosen = sorted({round(i * (len(at) - 1) / 5) for i in range(6)})
     return Grid(
@@ -164,7 +176,7 @@ def trend(told: Row) -> Grid:
                 *(f"{percent(told['win_rate'][row][i])}, {told['theta'][row][i]:+.2f}"
                   for i in chosen),
             )
-            for row, name in enumerate(told["names"])
+            for row, name in ((told["names"].index(name), name) for name in names)
         ),
     )  # fmt: skip
 
@@ -185,7 +197,14 @@ def matrices(result: Row, names: Sequence[str]) -> tuple[Grid, ...]:
         )
 
     return (
-        table("Success", lambda row: f"{row['won']}/{row['n']} ({percent(row['success'])})"),
+        table(
+            "Success",
+            lambda row: (
+                share({**row, "count": row["won"], "value": row["success"]})
+                if row["n"]
+                else NOT_ESTIMABLE
+            ),
+        ),
         table("F1", lambda row: decimal(pair_f1(row), 4)),
     )
 
@@ -199,7 +218,7 @@ def pair_f1(row: Row) -> float | None:
 def sizes(result: Row, numbers: Sequence[int]) -> Grid:
     """Success by the number of attackers."""
     table = {(row["attacker"], row["size"]): row["success"] for row in result["sizes"]}
-    names = sorted({row["attacker"] for row in result["sizes"]})
+    names = [row["attacker"] for row in by_rank(result)]
     return Grid(
         title="Success",
         columns=("Attacker", *(f"{n} attackers" if n > 1 else "alone" for n in numbers)),
@@ -270,26 +289,6 @@ def orders(result: Row) -> Grid:
     )
 
 
-def tax(told: Row) -> Grid:
-    """The scores of the attack tax."""
-    return Grid(
-        title="Attack tax",
-        columns=("Attacker", *(d["name"].replace("_", " ") for d in told["dimensions"])),
-        rows=tuple(
-            (
-                visible(name),
-                *("not known" if d["scores"] is None else decimal(d["scores"][i], 2)
-                  for d in told["dimensions"]),
-            )
-            for i, name in enumerate(told["attacks"])
-        ),
-        notes=tuple(
-            f"{d['name'].replace('_', ' ')}: {d['reason']}" for d in told["dimensions"]
-            if d["reason"]
-        ),
-    )  # fmt: skip
-
-
 def prompts(told: Row) -> Grid:
     """Prompts asked for and distinct ones."""
     return Grid(
@@ -301,6 +300,8 @@ def prompts(told: Row) -> Grid:
             ("clean contexts beside these", f"{told['clean']:,}"),
             ("without the passages of an untargeted attacker, undefended",
              f"{told['removals']:,}"),
+            *([("for triggers and contents alone, undefended", f"{told['variants']:,}")]
+              if told.get("variants") else []),
             ("systems (defenses, with none)", f"{told['systems']:,}"),
             (f"calls of the released loop for {told['released_loop']['rounds']:,} rounds",
              f"{told['released_loop']['prompts']:,}"),
@@ -315,9 +316,14 @@ def scene_name(scene: str) -> str:
     """A scene in words."""
     label, _, context = scene.rpartition("|")
     setting, _, budget = label.rpartition("|")
+    way, _, variant = context.partition(":")
     text = f"{visible(setting)}, " if setting else ""
     text += f"{budget} documents for each attacker" if budget != "1" else "one document each"
-    return text if context == "retrieved" else f"{text}, the best one put into the context"
+    text += ", the best one put into the context" if way == "content" else ""
+    if not variant:
+        return text
+    trigger, _, content = variant.partition("+")
+    return f"{text}, {_HAVING[trigger]} trigger, {content} content"
 
 
 def share(value: Row) -> str:
@@ -363,7 +369,8 @@ def _probability(value: Row) -> str:
 
 
 __all__ = [
-    "aligned", "brief", "certainty", "exact", "figure", "level", "main", "matrices", "online",
-    "orders", "pair_f1", "prediction", "prompts", "rank", "retrieval", "scene_name", "share",
-    "signed", "sizes", "tax", "trend",
+    "aligned", "brief", "by_rank", "certainty", "exact", "figure", "level", "main", "matrices",
+    "online", "orders", "pair_f1", "prediction", "prompts", "rank", "retrieval", "scene_name",
+    "share",
+    "signed", "sizes", "trend",
 ]  # fmt: skip

@@ -265,8 +265,9 @@ def _words(text: str) -> list[tuple[int, int]]:
 
 
 def _worst(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The row with the largest rise of the miss rate whose interval is above zero.
+    """The row whose rise of the miss rate has the highest lower bound, if that is above zero.
 
+    Only where the poison still is an attack: an edit that destroys most payloads leads nowhere.
     Filters that read one feature are references, and mimicry is other poison: both lead only
     where nothing else rises.
     """
@@ -274,12 +275,13 @@ def _worst(summary: Mapping[str, Any]) -> Mapping[str, Any] | None:
         row for row in summary["rows"]
         if row["change"] and row["change"]["fnr"]["low"] is not None
         and row["change"]["fnr"]["low"] > 0
+        and 2 * row["payload"]["count"] >= row["payload"]["n"]
     ]  # fmt: skip
     floors = set(summary["references"])
     return max(
         rising,
         key=lambda row: (
-            row["defense"] not in floors, row["rung"] != "mimicry", row["change"]["fnr"]["value"]
+            row["defense"] not in floors, row["rung"] != "mimicry", row["change"]["fnr"]["low"]
         ),
         default=None,
     )  # fmt: skip

@@ -114,7 +114,7 @@ def _draw(
         missing = score is None
         axes.plot(*zip(center, at(i, 1), strict=True), color=MUTED if missing else LINE,
                   linewidth=0.9, linestyle=(0, (2, 3)) if missing else "-", zorder=1)  # fmt: skip
-        _label(axes, at(i, 1), center, f"{label} n/a" if missing else label, faint=missing)
+        _label(axes, at(i, 1), center, f"{label}\nn/a" if missing else label, faint=missing)
     known = {i: at(i, score) for i, score in enumerate(scores) if score is not None}
     for run in open_runs(scores):
         points = [known[i] for i in run]

@@ -28,7 +28,11 @@ NOTE = (
     "differ from each other; text that reads naturally. Scores other than those of access compare "
     "these attacks with each other, so that they change with the attacks of the run."
 )
+METRICS = {
+    "s_asr": "s-ASR", "m_asr": "m-ASR", "s_f1": "s-F1", "m_f1": "m-F1", "theta": "theta",
+}  # fmt: skip
 MISSING = "n/a"
+NOT_RECORDED = "not recorded"
 
 
 def wanted(summary: Mapping[str, Any]) -> bool:
@@ -82,7 +86,9 @@ def raw(found: Mapping[str, Any]) -> Grid:
                 visible(name),
                 _performance(found["performance"][name]),
                 *(visible(knowledge[each]) for each in ("llm", "retriever", "corpus")),
-                _mean(about["seconds"], 2, "question"),
+                _mean(about["seconds"], 2, "question")
+                if about.get("recorded", True)
+                else NOT_RECORDED,
                 _mean(about["similarity"], 3, "question"),
                 _mean(about["perplexity"], 1, "passage"),
             )
@@ -95,8 +101,9 @@ def raw(found: Mapping[str, Any]) -> Grid:
         ),
         rows=tuple(rows),
         notes=(
-            "Seconds count for poison played from a file alone; the cosine needs two passages for "
-            "a question; perplexity is measured where [tax] perplexity is set.",
+            "Seconds count for poison played from a file alone, which recorded them; released "
+            "documents do not say what they cost. The cosine needs two passages for a question; "
+            "perplexity is measured where [tax] perplexity is set.",
         ),
     )  # fmt: skip
 
@@ -119,14 +126,16 @@ def _charts(found: Mapping[str, Any]) -> tuple[Chart, ...]:
 def _how(dimension: Mapping[str, Any]) -> str:
     name, how = NAMES[dimension["name"]], visible(dimension["normalization"])
     if dimension["metrics"]:
-        how += f" ({listed([visible(one) for one in dimension['metrics']])})"
+        how += f" ({listed([METRICS.get(one, visible(one)) for one in dimension['metrics']])})"
     return f"{name}: {how}" + (f"; dropped: {visible(dimension['reason'])}." if
                                dimension["scores"] is None else ".")  # fmt: skip
 
 
 def _performance(metrics: Mapping[str, float | None]) -> str:
-    known = [f"{visible(name)} {decimal(value, 3)}" for name, value in metrics.items()
-             if value is not None]  # fmt: skip
+    known = [
+        f"{told} {decimal(metrics[name], 3)}" for name, told in METRICS.items()
+        if metrics.get(name) is not None
+    ]  # fmt: skip
     return ", ".join(known) or MISSING
 
 

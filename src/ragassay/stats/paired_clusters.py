@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 
 from ragassay.stats.detection import auroc
 from ragassay.stats.dose import Resampling
-from ragassay.stats.intervals import MIN_GROUPS, Interval
+from ragassay.stats.intervals import Interval
 from ragassay.stats.roc import GroupedScores, cluster_counts, score_array
 
 Floats = NDArray[np.float64]
+MIN_SIDE = 5
+"""Questions that each side of a comparison needs for an interval: with fewer, resampling shows
+hardly any spread, and none at all where all of them agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,10 @@ class Change:
     """A figure before and after, and its difference with an interval.
 
     ``value`` is after minus before, None where one of them is not estimable. ``interval`` is
-    None below two clusters. ``n_before`` and ``n_after`` are the denominators (for an AUROC
-    the scored candidates), ``clusters`` the distinct questions of both sides, ``left_out`` the
-    draws without a value.
+    None where a side has fewer than ``MIN_SIDE`` clusters; ``fewest`` is how many the smaller
+    one has. ``n_before`` and ``n_after`` are the denominators (for an AUROC the scored
+    candidates), ``clusters`` the distinct questions of both sides, ``left_out`` the draws
+    without a value.
     """
 
     before: float | None
@@ -41,6 +45,7 @@ class Change:
     n_before: int
     n_after: int
     clusters: int
+    fewest: int = 0
     left_out: int = 0
 
     @property
@@ -91,7 +96,9 @@ def rate_change(before: Events, after: Events, how: Resampling) -> Change:
         difference: Floats = second - first
         return difference
 
-    return _change(rates, (len(before.clusters), len(after.clusters)), len(labels), drawn, how)
+    fewest = min(int((sizes > 0).sum()) for _, sizes in sides)
+    counts = (len(before.clusters), len(after.clusters))
+    return _change(rates, counts, (len(labels), fewest), drawn, how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,8 @@ def auroc_change(before: Scored, after: Scored, how: Resampling) -> Change:
         return difference
 
     sizes = tuple(len(p) + len(n) for (p, _), (n, _) in kept)
-    return _change(values, (sizes[0], sizes[1]), len(labels), drawn, how)
+    fewest = min(len(set(groups)) for side in kept for _, groups in side)
+    return _change(values, (sizes[0], sizes[1]), (len(labels), fewest), drawn, how)
 
 
 # --------------------------------------------------------------------------------- internals
@@ -143,20 +151,21 @@ def auroc_change(before: Scored, after: Scored, how: Resampling) -> Change:
 def _change(
     values: Sequence[float | None],
     sizes: tuple[int, int],
-    clusters: int,
+    clusters: tuple[int, int],
     drawn: Any,
     how: Resampling,
 ) -> Change:
     interval, left_out = None, 0
-    if clusters >= MIN_GROUPS and None not in values:
-        differences = drawn(cluster_counts(clusters, how.draws, how.rng))
+    together, fewest = clusters
+    if fewest >= MIN_SIDE and None not in values:
+        differences = drawn(cluster_counts(together, how.draws, how.rng))
         found = differences[np.isfinite(differences)]
         left_out = len(differences) - len(found)
         tail = (1 - how.confidence) / 2
         if len(found):
             low, high = np.quantile(found, [tail, 1 - tail])
             interval = Interval(float(low), float(high))
-    return Change(values[0], values[1], interval, *sizes, clusters, left_out)
+    return Change(values[0], values[1], interval, *sizes, together, fewest, left_out)
 
 
 def _labels(*clusters: Sequence[Any]) -> dict[Any, int]:
