@@ -54,6 +54,8 @@ def main() -> int:
     options = parser.parse_args()
     results: Path | None = options.out or (None if options.quick else RESULTS)
     page: Path | None = options.page or (None if options.quick else PAGE)
+    if page is not None and not _marked(page):
+        parser.error(f"--page {page}: needs a file with the lines {BEGIN} and {END}, in this order")
     rows = []
     for name in options.only or MEASUREMENTS:
         for row in _measured(name, quick=options.quick):
@@ -137,6 +139,11 @@ def _earlier(path: Path, *, quick: bool) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     return {name: row for name, row in rows.items() if name in known}
+
+
+def _marked(page: Path) -> bool:
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return text.count(BEGIN) == text.count(END) == 1 and text.index(BEGIN) < text.index(END)
 
 
 def write_page(path: Path, results: dict[str, Any]) -> None:
