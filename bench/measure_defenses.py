@@ -119,9 +119,7 @@ def _trustrag(contexts: int, rounds: int) -> Row:
     found: dict[str, list[list[int]]] = {}
 
     def ours() -> None:
-        clear = getattr(rouge._tokens, "cache_clear", None)
-        if clear is not None:  # no token is remembered from the round before
-            clear()
+        rouge.forget()  # no token is remembered from the round before
         found["ours"] = [filter_kmeans(texts, vectors) for texts, vectors in made]
 
     def plain() -> None:

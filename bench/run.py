@@ -20,6 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import measure_arena
 import measure_defenses
 import measure_encoding
 import measure_intervals
@@ -39,6 +40,7 @@ MEASUREMENTS: dict[str, tuple[Callable[..., Iterator[Row]], tuple[Row, ...]]] = 
     "intervals": (measure_intervals.measure, measure_intervals.ROWS),
     "defenses": (measure_defenses.measure, measure_defenses.ROWS),
     "report": (measure_report.measure, measure_report.ROWS),
+    "arena": (measure_arena.measure, measure_arena.ROWS),
     "attacks": (measure_models.measure_attacks, measure_models.ROWS[:2]),
     "tokens": (measure_models.measure_tokens, measure_models.ROWS[2:]),
 }
@@ -54,36 +56,48 @@ def main() -> int:
     options = parser.parse_args()
     results: Path | None = options.out or (None if options.quick else RESULTS)
     page: Path | None = options.page or (None if options.quick else PAGE)
+    if page is not None and not _marked(page):
+        parser.error(f"--page {page}: needs a file with the lines {BEGIN} and {END}, in this order")
     rows = []
     for name in options.only or MEASUREMENTS:
         for row in _measured(name, quick=options.quick):
             rows.append(row)
             print(line(row), flush=True)
-    found = {row.name: plain(row) for row in rows}
-    if results is not None:
-        known = _earlier(results)
-        whole = {"machine": machine(), "quick": options.quick, "rows": {**known, **found}}
-        results.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-        if page is not None:
-            write_page(page, whole)
+            if results is not None:  # after each row, so that nothing measured is lost
+                _keep(results, page, row, quick=options.quick)
     missed = [row.name for row in rows if row.met is False]
     if missed and not options.quick:
         print(f"below target: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed and not options.quick else 0
 
 
+def _keep(results: Path, page: Path | None, row: Row, *, quick: bool) -> None:
+    whole = {
+        "machine": machine(), "quick": quick,
+        "rows": {**_earlier(results, quick=quick), row.name: plain(row)},
+    }  # fmt: skip
+    fresh = results.with_name(results.name + ".new")
+    fresh.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    fresh.replace(results)
+    if page is not None:
+        write_page(page, whole)
+
+
 def _measured(name: str, *, quick: bool) -> Iterable[Row]:
     measure, rows = MEASUREMENTS[name]
     started = time.perf_counter()
+    came: set[str] = set()
     try:
-        yield from measure(quick=quick)
+        for row in measure(quick=quick):
+            came.add(row.name)
+            yield row
     except Exception as error:
         if quick:
             raise
         note = (
             f"failed after {time.perf_counter() - started:.0f} s: {type(error).__name__}: {error}"
         )
-        yield from (replace(row, note=note) for row in rows)
+        yield from (replace(row, note=note) for row in rows if row.name not in came)
 
 
 def plain(row: Row) -> dict[str, Any]:
@@ -118,13 +132,20 @@ def machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _earlier(path: Path) -> dict[str, Any]:
+def _earlier(path: Path, *, quick: bool) -> dict[str, Any]:
     """Rows of an earlier run of the same kind, which a run of some measurements keeps."""
+    known = {row.name for _, rows in MEASUREMENTS.values() for row in rows}
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        rows = dict(said["rows"]) if said["quick"] is quick else {}
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return dict(said["rows"]) if said.get("quick") is False else {}
+    return {name: row for name, row in rows.items() if name in known}
+
+
+def _marked(page: Path) -> bool:
+    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    return text.count(BEGIN) == text.count(END) == 1 and text.index(BEGIN) < text.index(END)
 
 
 def write_page(path: Path, results: dict[str, Any]) -> None:

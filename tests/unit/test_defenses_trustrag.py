@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragassay import prompts
-from ragassay.defenses import trustrag
+from ragassay.defenses import rouge, trustrag
 from ragassay.defenses.rouge import any_overlap, rouge_l
 from ragassay.defenses.trustrag import (
     TrustRAG,
@@ -18,6 +18,7 @@ from ragassay.defenses.trustrag import (
     TrustRAGFilter,
     filter_kmeans,
 )
+from ragassay.defenses.two_means import Undecided, two_means, unit_rows
 from ragassay.errors import BackendUnavailable, ConfigError
 from ragassay.testing import ScriptedTools, hashing_vectors, make_hits, make_query
 
@@ -172,8 +173,53 @@ def test_the_gate_is_strict():
 
 def test_missing_packages_say_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
+    equal = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])  # corners of a square
     with pytest.raises(BackendUnavailable, match=r"ragassay\[local\]"):
+        filter_kmeans([*COPIES, OTHERS[0]], equal)
+    rouge.forget()
+    monkeypatch.setitem(sys.modules, "rouge_score.tokenize", None)
+    with pytest.raises(BackendUnavailable, match=r"rouge-score"):
         filter_kmeans(COPIES, TIGHT[:3])
+
+
+def hard_vectors(rng: np.random.Generator) -> Any:
+    """Few or many points in few or many dimensions, loose or tight, with copies and steps."""
+    n = int(rng.integers(2, 9)) if rng.random() < 0.7 else int(rng.integers(9, 30))
+    centers = rng.normal(size=(int(rng.integers(1, 4)), int(rng.choice([2, 8, 64, 384]))))
+    noise = rng.choice([0.01, 0.1, 0.3, 1.0]) * rng.normal(size=(n, centers.shape[1]))
+    made = centers[rng.integers(0, len(centers), n)] + noise
+    if rng.random() < 0.3:
+        made[rng.integers(n)] = made[rng.integers(n)]
+    if rng.random() < 0.1:
+        made[:, 0] = 3.0
+    if rng.random() < 0.1:
+        made = np.round(made, 1)
+    return made.astype(np.float32).astype(np.float64)
+
+
+def test_two_clusters_are_numbered_as_scikit_learn_does():
+    rng = np.random.default_rng(0)
+    cases = [hard_vectors(rng) for _ in range(150)]
+    cases = [each for each in cases if (each != each[0]).any()]
+    decided = 0
+    for vectors_ in cases:
+        try:
+            found = two_means(unit_rows(vectors_))
+        except Undecided:
+            continue
+        decided += 1
+        assert found == trustrag._by_scikit_learn(vectors_)
+    assert decided >= 0.98 * len(cases)
+
+
+def test_where_rounding_could_decide_nothing_is_said():
+    square = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0], [-1.0, 1.0]])
+    with pytest.raises(Undecided):
+        two_means(square)
+    with pytest.raises(Undecided):
+        two_means(np.eye(70))
+    with pytest.raises(Undecided):  # a spread of rounding errors alone
+        unit_rows(np.array([[1.0], [1.0 + 1e-9], [1.0]]))
 
 
 def test_filter_reports_an_emptied_context():

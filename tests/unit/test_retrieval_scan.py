@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragassay.errors import BackendUnavailable
-from ragassay.retrieval import faiss_scan, scan
+from ragassay.retrieval import coarse, faiss_scan, scan
 from ragassay.retrieval.dense import DenseRetriever
 from ragassay.retrieval.fixed import all_scores, fixed_point
 from ragassay.retrieval.ranking import top_rows
@@ -111,9 +113,107 @@ def test_every_float16_is_widened_to_itself() -> None:
     bits = np.arange(2**16, dtype=np.uint16)
     halves = bits.view(np.float16)
     halves = halves[np.isfinite(halves)].reshape(-1, 8)
+    wanted = halves.astype(np.float32).view(np.int32)
     floats = np.empty(halves.shape, np.float32)
     scan._halves(halves, floats)
-    assert np.array_equal(floats.view(np.int32), halves.astype(np.float32).view(np.int32))
+    assert np.array_equal(floats.view(np.int32), wanted)
+    pytest.importorskip("torch", reason="torch is not installed (extra [local])")
+    floats[:] = 0
+    assert coarse.widen(halves, floats)
+    assert np.array_equal(floats.view(np.int32), wanted)
+
+
+# ---------------------------------------------------------------------------- the coarse sieve
+
+
+@pytest.fixture
+def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """torch counts as loaded on a processor with tiles; how many pairs passed, block by block."""
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra [local])")
+    monkeypatch.setattr(scan, "tiles", lambda: torch)
+    monkeypatch.setattr(scan, "LEAST_QUERIES", 1)
+    passed: list[int] = []
+    before = scan._Group._through_coarse
+
+    def counted(group: Any, *rest: Any) -> Any:
+        found = before(group, *rest)
+        if found is not None:
+            passed.append(len(found[0]))
+        return found
+
+    monkeypatch.setattr(scan._Group, "_through_coarse", counted)
+    return passed
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_two_sieves_give_the_same_as_all_scores(
+    with_tiles: list[int], similarity: Any, dtype: str
+) -> None:
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(40, 48))
+    matrix = centers[rng.integers(0, 40, size=30_000)] + 0.4 * rng.normal(size=(30_000, 48))
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix[5_000:5_040] = matrix[20_000]  # ties, and rows that bfloat16 cannot tell apart
+    matrix[6_000:6_500] = matrix[20_001] * (1 + 1e-4 * rng.normal(size=(500, 48)))
+    stored = matrix.astype(dtype)
+    queries = (centers[:24] + 0.3 * rng.normal(size=(24, 48))).astype(np.float32)
+    queries[0] = 0
+    queries[1] = matrix[20_001]
+    queries[2] = matrix[20_000]
+    wanted = exact(stored, queries, 10, similarity)
+    searched = Scan(stored, similarity)
+    assert same(searched.top(queries, 10), wanted)
+    assert same(searched.top(queries, 10), wanted)
+    assert with_tiles  # it was used, and dropped most pairs
+    assert sum(with_tiles) < 0.05 * stored.shape[0] * len(queries)
+    assert same(Scan(stored, similarity, coarse=False).top(queries, 10), wanted)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.sampled_from(["cosine", "dot"]), st.booleans())
+def test_the_coarse_sieve_never_loses_a_row_that_belongs(
+    with_tiles: list[int], seed: int, similarity: Any, half: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    n, d, m = int(rng.integers(20, 400)), int(rng.integers(1, 40)), int(rng.integers(2, 12))
+    matrix: np.ndarray = hard_matrix(rng, n, d)
+    if rng.random() < 0.7:  # alike, all on one side: floors above 0, which the bits need
+        matrix = np.abs(matrix)
+        matrix /= np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-3)
+    queries = np.abs(hard_matrix(rng, n, d)[:m])
+    if half:
+        matrix = matrix.clip(-6e4, 6e4).astype(np.float16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "FIRST_ROWS", int(rng.integers(1, 20)))
+        patch.setattr(scan, "MOST_ROWS", int(rng.integers(1, 90)))
+        patch.setattr(scan, "_COARSE_PAIRS", 50)
+        patch.setattr(scan, "_PAIRS", int(rng.integers(1, 6)))
+        k = int(rng.integers(1, 6))
+        wanted = exact(matrix, queries, k, similarity)
+        assert same(Scan(matrix, similarity).top(queries, k), wanted)
+
+
+def test_rounding_moves_a_product_by_less_than_the_bound() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra [local])")
+    rng = np.random.default_rng(4)
+    largest = 0.0
+    for d in (2, 24, 384):
+        # just above the middle between two numbers of bfloat16: rounding moves most
+        rows = rng.choice([-1.0, 1.0], size=(500, d)) * (1 + 2.0**-8 * (1 + 2.0**-10))
+        rounded = torch.from_numpy(rows).float().to(torch.bfloat16).double().numpy()
+        moved = np.abs(rounded @ rounded.T - rows @ rows.T)
+        largest = max(largest, float(moved.max()) / float(np.square(rows[0]).sum()))
+    assert 0.9 * coarse.rounding_bound() < largest <= coarse.rounding_bound()
+
+
+def test_without_torch_or_tiles_there_is_no_coarse_sieve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # type: ignore[arg-type]
+    assert coarse.tiles() is None
+    assert not coarse.widen(np.zeros((1, 1), np.float16), np.zeros((1, 1), np.float32))
+    old = SimpleNamespace(backends=SimpleNamespace(mkldnn=SimpleNamespace(is_available=bool)))
+    monkeypatch.setitem(sys.modules, "torch", old)  # type: ignore[arg-type]
+    assert coarse.tiles() is None
 
 
 def test_more_rows_than_there_are_and_no_query() -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.proportion import proportion_confint
 
+from ragassay.stats import intervals
 from ragassay.stats.intervals import (
     Interval,
     cluster_bootstrap,
@@ -179,3 +180,14 @@ def test_enumeration_refuses_what_it_cannot_list() -> None:
         enumerate_cluster_bootstrap(np.ones(8), [str(i) for i in range(8)])
     with pytest.raises(ValueError, match="shape"):
         enumerate_cluster_bootstrap(np.ones((2, 2)), ["a", "b"])
+
+
+def test_quantiles_of_sorted_rows_are_those_of_numpy_to_the_last_bit():
+    rng = np.random.default_rng(8)
+    for size in (1, 2, 3, 40, 999, 1_000, 10_000):
+        rows = rng.normal(size=(7, size)) / 3
+        rows[0] = np.round(rows[0])
+        ordered = np.sort(rows, axis=1)
+        for share in (0.0, 0.005, 0.025, 0.05, 0.31, 0.5, 0.95, 0.975, 0.995, 1.0, 1 - 0.05 / 2):
+            found = intervals._sorted_quantile(ordered, share)
+            assert found.tolist() == np.quantile(rows, share, axis=1).tolist()

@@ -80,15 +80,30 @@ def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
 
 @functools.lru_cache(maxsize=2048)
 def _tokens(text: str) -> tuple[str, ...]:
-    return tuple(_tokenizer().tokenize(text))
+    tokenize, stemmer = _tools()
+    return tuple(tokenize(text, stemmer))
+
+
+class _Stemmer:
+    """A stemmer that remembers words: stemming is most of the work, and words come again."""
+
+    def __init__(self, stem: Callable[[str], str]) -> None:
+        self.stem = functools.lru_cache(maxsize=65_536)(stem)
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer() -> Any:
+def _tools() -> tuple[Callable[[str, Any], list[str]], _Stemmer]:
     try:
-        from rouge_score.tokenizers import DefaultTokenizer
+        from nltk.stem.porter import PorterStemmer
+        from rouge_score.tokenize import tokenize
     except ImportError as error:
         raise BackendUnavailable(
             "ROUGE-L needs rouge-score: pip install 'ragassay[local]'"
         ) from error
-    return DefaultTokenizer(use_stemmer=True)
+    return tokenize, _Stemmer(PorterStemmer().stem)
+
+
+def forget() -> None:
+    """Forget texts and words that were seen; only time depends on it."""
+    _tokens.cache_clear()
+    _tools.cache_clear()

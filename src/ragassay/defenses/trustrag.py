@@ -33,6 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from ragassay import prompts
 from ragassay.defenses.prompt_control import check_max_tokens, check_slots
 from ragassay.defenses.rouge import any_overlap, overlap_test
+from ragassay.defenses.two_means import Undecided, two_means, unit_rows
 from ragassay.errors import BackendUnavailable, ConfigError
 from ragassay.plugins import Tools
 from ragassay.types import Hit, Json, Query, Verdict
@@ -199,7 +200,7 @@ def filter_kmeans(
     if (vectors == vectors[0]).all():
         return []
     labels = _two_clusters(vectors)
-    clusters = [np.flatnonzero(labels == label).tolist() for label in (0, 1)]
+    clusters = [[i for i, label in enumerate(labels) if label == c] for c in (0, 1)]
     kept = _survivors(clusters, _cosines(vectors), tau, lambda group: _thin(group, overlaps))
     return kept if compat else sorted(kept)
 
@@ -259,7 +260,14 @@ def _vectors(texts: Sequence[str], embeddings: ArrayLike) -> NDArray[np.float64]
     return vectors[[first[text] for text in texts]]
 
 
-def _two_clusters(vectors: NDArray[np.float64]) -> NDArray[np.int32]:
+def _two_clusters(vectors: NDArray[np.float64]) -> list[int]:
+    try:
+        return two_means(unit_rows(vectors))
+    except Undecided:  # so close that rounding decides: as rounding does it there
+        return _by_scikit_learn(vectors)
+
+
+def _by_scikit_learn(vectors: NDArray[np.float64]) -> list[int]:
     try:
         from sklearn.cluster import KMeans
         from sklearn.preprocessing import StandardScaler
@@ -269,7 +277,7 @@ def _two_clusters(vectors: NDArray[np.float64]) -> NDArray[np.int32]:
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     rows = scaled / np.where(lengths > 0, lengths, 1.0)
     model = KMeans(n_clusters=2, n_init=10, max_iter=500, random_state=0)
-    labels: NDArray[np.int32] = model.fit_predict(rows)
+    labels: list[int] = model.fit_predict(rows).tolist()
     return labels
 
 

@@ -132,7 +132,8 @@ def cluster_bootstrap(
         ]
     )
     tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail], axis=0)
+    ordered = np.sort(np.ascontiguousarray(means.T), axis=1)  # faster than selecting
+    low, high = (_sorted_quantile(ordered, share) for share in (tail, 1 - tail))
     return [Interval(float(a), float(b)) for a, b in zip(low, high, strict=True)]
 
 
@@ -179,6 +180,17 @@ def _resampled_means(
     drawn = rng.multinomial(count, members / count, size=draws).astype(np.float64)
     means: NDArray[np.float64] = (drawn @ kinds[:, :-1]) / (drawn @ kinds[:, -1])[:, None]
     return means
+
+
+def _sorted_quantile(ordered: NDArray[np.float64], share: float) -> NDArray[np.float64]:
+    """Quantile of each sorted row, interpolated as ``numpy.quantile`` does to the last bit."""
+    place = share * (ordered.shape[1] - 1)
+    before = int(place)
+    part = place - before
+    low, high = ordered[:, before], ordered[:, min(before + 1, ordered.shape[1] - 1)]
+    gap = high - low
+    between: NDArray[np.float64] = high - gap * (1 - part) if part >= 0.5 else low + gap * part
+    return between
 
 
 def _group_sums(

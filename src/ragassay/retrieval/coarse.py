@@ -1,0 +1,129 @@
+"""A coarser sieve in front of the float32 one: products in bfloat16, where the processor has tiles.
+
+Such processors multiply bfloat16 many times as fast as float32 and add in float32. Rounding to
+8 bits moves each number by at most 2^-8 of itself, so by the Cauchy-Schwarz inequality a product
+of two vectors of length 1 by at most 2 * 2^-8 + 2^-16, whatever the vectors. What passes is
+looked at again in float32, so that results do not depend on whether this sieve was there.
+
+torch does the products. It is used where it is loaded already (an encoder has loaded it): its
+import takes longer than a search of a million vectors saves.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragassay.retrieval.corpus_matrix import Stored
+from ragassay.retrieval.rows import Vectors
+
+UNIT = 2.0**-8  # rounding of bfloat16
+LEAST_QUERIES = 16  # below, the products are no longer what takes the time
+_PIECE = 1_024  # rows of float16 a thread and time: their float32 copy stays in its cache
+
+
+def rounding_bound() -> float:
+    """Most by which rounding two vectors of length 1 to bfloat16 moves their product."""
+    return 2 * UNIT + UNIT * UNIT
+
+
+def tiles() -> Any:
+    """Return torch where it is loaded and the processor has bfloat16 tiles, else None."""
+    torch = sys.modules.get("torch")
+    told = getattr(getattr(torch, "cpu", None), "get_capabilities", None)
+    if torch is None or told is None or not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        return torch if told().get("amx_bf16") and told().get("amx_tile") else None
+    except RuntimeError:  # not known for this system
+        return None
+
+
+class Rounded:
+    """Memory for blocks in bfloat16, and the block that is there now."""
+
+    def __init__(self, torch: Any, height: int, dimension: int) -> None:
+        self.torch = torch
+        self._rounded = torch.empty((height, dimension), dtype=torch.bfloat16)
+        self._piece = min(height, _PIECE * torch.get_num_threads())
+        self._wide = torch.empty((self._piece, dimension), dtype=torch.float32)
+        self._count = 0
+
+    @property
+    def rows(self) -> Any:
+        """The block, a tensor of shape (rows, d)."""
+        return self._rounded[: self._count]
+
+    def load(self, block: Stored) -> None:
+        """Round a block of float32 or float16."""
+        self._count = len(block)
+        given = _tensor(self.torch, block)
+        if block.dtype == np.float32:
+            self.rows.copy_(given)
+            return
+        for start in range(0, len(block), self._piece):  # by way of float32: twice as fast
+            some = given[start : start + self._piece]
+            wide = self._wide[: len(some)]
+            wide.copy_(some)
+            self._rounded[start : start + len(some)].copy_(wide)
+
+
+_Bits = tuple[NDArray[np.int16], NDArray[np.int16]]
+
+
+class CoarseSieve:
+    """Which pairs of row and query may reach a floor, by products in bfloat16.
+
+    Parameters
+    ----------
+    torch : module
+        From :func:`tiles`.
+    units : ndarray of float32, shape (d, m)
+        Queries of length 1.
+    height : int
+        Most rows of a block.
+    """
+
+    def __init__(self, torch: Any, units: Vectors, height: int) -> None:
+        self._torch = torch
+        self._units = torch.from_numpy(units).to(torch.bfloat16)
+        self._product = torch.empty((height, units.shape[1]), dtype=torch.bfloat16)
+        self._bits = self._product.view(torch.int16).numpy()
+
+    def product(self, block: Rounded, floors: NDArray[np.float32]) -> _Bits | None:
+        """Multiply; None where a floor is not above 0, for which the comparison does not hold.
+
+        Numbers above 0 are in the order of their bits, and those below 0 have the sign bit. The
+        product is rounded to bfloat16, which keeps the order, so that a floor that is cut to
+        bfloat16 loses nothing.
+        """
+        if not (floors > 0).all():
+            return None
+        rows = block.rows
+        self._torch.mm(rows, self._units, out=self._product[: len(rows)])
+        least = (floors.view(np.int32) >> 16).astype(np.int16)
+        least[np.isposinf(floors)] = np.iinfo(np.int16).max
+        return self._bits[: len(rows)], least
+
+
+def widen(block: Stored, floats: Vectors) -> bool:
+    """Widen float16 to float32, if torch is loaded; says whether it did. Twice as fast as NumPy."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "from_numpy"):
+        return False
+    torch.from_numpy(floats).copy_(_tensor(torch, block))
+    return True
+
+
+def _tensor(torch: Any, array: Stored) -> Any:
+    """The same memory as a tensor that is only read.
+
+    torch warns of memory that cannot be written to, so it is shown a view that says it can.
+    """
+    pointer = dict(array.__array_interface__)
+    pointer["data"] = (pointer["data"][0], False)
+    holder = type("_Memory", (), {"__array_interface__": pointer, "owner": array})()
+    return torch.from_numpy(np.asarray(holder))
