@@ -79,6 +79,14 @@ def test_leaving_early_stops_what_is_at_work() -> None:
     assert helper.stopped.is_set()
 
 
+def test_whoever_takes_as_many_as_there_are_has_not_left_early() -> None:
+    helper = Helper()
+    made = in_order(range(3), str, helper)
+    assert [next(made) for _ in range(3)] == ["0", "1", "2"]
+    made.close()
+    assert not helper.stopped.is_set()
+
+
 def test_nothing_to_make_and_a_helper_without_threads() -> None:
     assert list(in_order([], str, object())) == []
     assert list(in_order([1, 2], str, object(), at_once=1)) == ["1", "2"]

@@ -107,8 +107,7 @@ def in_order(
     try:
         waiting.extend(pool.submit(work, item) for item in items)
         while waiting:
-            yield waiting[0].result()
-            waiting.popleft()
+            yield waiting.popleft().result()
     finally:
         if waiting and callable(stop := getattr(helper, "stop", None)):
             stop()
