@@ -25,6 +25,7 @@ import measure_defenses
 import measure_encoding
 import measure_intervals
 import measure_models
+import measure_report
 import measure_search
 from side_by_side import Row
 
@@ -38,6 +39,7 @@ MEASUREMENTS: dict[str, tuple[Callable[..., Iterator[Row]], tuple[Row, ...]]] = 
     "encoding": (measure_encoding.measure, measure_encoding.ROWS),
     "intervals": (measure_intervals.measure, measure_intervals.ROWS),
     "defenses": (measure_defenses.measure, measure_defenses.ROWS),
+    "report": (measure_report.measure, measure_report.ROWS),
     "arena": (measure_arena.measure, measure_arena.ROWS),
     "attacks": (measure_models.measure_attacks, measure_models.ROWS[:2]),
     "tokens": (measure_models.measure_tokens, measure_models.ROWS[2:]),

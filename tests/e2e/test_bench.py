@@ -26,7 +26,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["search", "encoding", "intervals", "defenses", "arena"])
+@pytest.mark.parametrize("name", ["search", "encoding", "intervals", "defenses", "report", "arena"])
 def test_a_measurement_works_at_its_small_size(name: str, tmp_path: Path) -> None:
     out = tmp_path / "results.json"
     done = subprocess.run(

@@ -15,6 +15,7 @@ import pytest
 
 World = Any
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
 LADDER = """
 protocol = "ladder"
 name = "ladder"
@@ -281,6 +282,15 @@ def test_a_grid_writes_a_board_and_names_what_failed(world: World) -> None:
     assert "=HYPERLINK(1)" in (world.folder / "out" / "leaderboard.html").read_text()
     assert (world.folder / "out" / "leaderboard.md").exists()
 
+    prepared = world.run("grid", "grid.toml", "--out", "fresh", "--prepare")
+    assert prepared.returncode == 3, prepared.stdout
+    assert sorted(p.name for p in (world.folder / "fresh").iterdir()) == ["data", "experiments"]
+    for name in ("corpus", "queries", "targets"):
+        file = Path("data") / "towns" / f"{name}.jsonl"
+        assert (world.folder / "fresh" / file).read_bytes() == (
+            world.folder / "out" / file
+        ).read_bytes()
+
     again = world.run("grid", "grid.toml", "--out", "out")
     assert "towns: 0 trials run" in again.stdout
     quick = world.run("grid", "grid.toml", "--out", "out", "--quick")
@@ -288,3 +298,43 @@ def test_a_grid_writes_a_board_and_names_what_failed(world: World) -> None:
     board = json.loads((world.folder / "out" / "leaderboard.json").read_text(encoding="utf-8"))
     assert {row["corpus"] for row in board["rows"]} == {"towns"}
     assert board["rows"][0]["contexts"] == 6
+
+
+@pytest.mark.slow
+def test_the_example_of_a_grid_runs_with_its_real_models(world: World) -> None:
+    """``examples/grid.toml --quick``, but for one attack, two rungs and short contexts."""
+    text = (EXAMPLES / "grid.toml").read_text(encoding="utf-8")
+    smaller = """
+  'attack=[{ plugin = "poisonedrag", label = "PoisonedRAG" }]',
+  'ladder.rungs=["template", "prefix_removed"]',
+  "ladder.learned=false",
+  "retriever.k=5",
+  "statistics.draws=200",
+  "defense.0.passages=40",
+  "defense.1.passages=40",
+]
+"""
+    head, quick, rest = text.partition("[quick]")
+    settings, _, rest = rest.partition("[experiment]")
+    assert quick
+    kept = "\n".join(line for line in settings.splitlines() if "attack." not in line)
+    short = kept.rstrip().removesuffix("]").rstrip() + smaller
+    (world.folder / "grid.toml").write_text(
+        head + quick + short + "\n[experiment]" + rest, encoding="utf-8"
+    )
+    done = world.run("grid", "grid.toml", "--out", "out", "--quick")
+    assert done.returncode == 0, done.stderr
+    board = json.loads((world.folder / "out" / "leaderboard.json").read_text(encoding="utf-8"))
+    found = {(row["filter"], row["rung"]): row for row in board["rows"]}
+    assert len(found) == len(board["rows"]) == 2 * 9  # every filter of the example, both rungs
+    for rung, contained in (("template", 1.0), ("prefix_removed", 0.0)):
+        row = found["containment alone", rung]
+        assert row["containment"]["value"] == contained
+    reads = [found["containment alone", rung] for rung in ("template", "prefix_removed")]
+    assert reads[0]["fnr"]["value"] < reads[1]["fnr"]["value"]
+    for name in ("perplexity", "RAGuard"):  # read by the real language model
+        assert 0 < found[name, "template"]["auroc"]["value"] < 1
+    for name in ("TrustRAG filter", "RAGDefender"):
+        assert found[name, "template"]["auroc"] is None
+    again = world.run("grid", "grid.toml", "--out", "out", "--quick")
+    assert "atlas: 0 trials run" in again.stdout

@@ -6,11 +6,15 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -84,7 +88,14 @@ def test_two_settings_of_a_system_are_compared_as_constructed(systems: World) ->
     assert (retrieved["own"], retrieved["passages"]) == (3, 4)
     assert guarded["context"]["p1"]["retrieved"]["own"] == 0
     assert guarded["context"]["c0"]["support_retrieved"]["contexts_with"] == 1
-    assert (systems.folder / "run" / "report.html").exists()
+    assert guarded["cost"]["p1"] == {
+        "model_calls": 1, "input_tokens": 0, "output_tokens": 0, "encoded_texts": 0,
+        "scored_texts": 0,
+    }  # fmt: skip
+    page = (systems.folder / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Calls, poisoned (x undefended)" in page
+    assert "1.0 (1.0x)" in page
+    assert "Input tokens" not in page  # which nobody counted
     gate = systems.run("gate", "run", "--rule", "net_reduction >= 20pp")
     assert gate.returncode in (0, 2), gate.stderr
 
@@ -179,6 +190,24 @@ def test_attacks_that_look_inside_are_refused(systems: World) -> None:
     assert "play the file" in refused.stderr
 
 
+def store_experiment(plugin: str, where: str) -> str:
+    """The built-in pipeline over a store, with few questions."""
+    text = EXPERIMENT[: EXPERIMENT.index("[[system]]")].replace("[1, 3]", "[3]")
+    return (
+        text.replace("group_size = 5", "group_size = 3\nlimit = 6")
+        + f"""
+[[system]]
+plugin = "{plugin}"
+{where}
+corpus = true
+encoder = "hashing"
+generator = "scripted"
+[scoring]
+rules = ["tokens"]
+"""
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("plugin", "library"), [("chroma", "chromadb"), ("qdrant", "qdrant_client")]
@@ -187,20 +216,67 @@ def test_after_kills_cleaning_leaves_a_real_store_as_it_was(
     systems: World, plugin: str, library: str
 ) -> None:
     pytest.importorskip(library)
-    text = EXPERIMENT[: EXPERIMENT.index("[[system]]")].replace("[1, 3]", "[3]")
-    text = (
-        text.replace("group_size = 5", "group_size = 3\nlimit = 6")
-        + f"""
-[[system]]
-plugin = "{plugin}"
-path = "embedded"
-corpus = true
-encoder = "hashing"
-generator = "scripted"
-[scoring]
-rules = ["tokens"]
-"""
-    )
+    text = store_experiment(plugin, 'path = "embedded"')
     (systems.folder / "real.toml").write_text(text, encoding="utf-8")
     told = kill_runs(systems, "real.toml", 5, 7)
     assert (told["open"], told["documents"], told["difference"]) == (5, 60, "")
+
+
+@pytest.fixture
+def chroma_server(tmp_path: Path) -> Iterator[str]:
+    """The address of a Chroma server of its own on the loopback interface."""
+    pytest.importorskip("chromadb.cli.cli", reason="chromadb without its command line")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    main = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; sys.exit(app())"
+    folder = tmp_path / "chroma-server"
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", main, "run", "--path", str(folder), "--host", "127.0.0.1",
+         "--port", str(port)],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 300
+    try:
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/api/v2/heartbeat"):
+                    break
+            except OSError:
+                assert process.poll() is None, "the server ended"
+                assert time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.2)
+        yield url
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_chroma_server_by_its_address_does_what_an_embedded_one_does(
+    systems: World, chroma_server: str
+) -> None:
+    import chromadb
+
+    def everything() -> dict[str, str]:
+        """Past our own code: what the server says that it holds."""
+        parts = urlsplit(chroma_server)
+        client = chromadb.HttpClient(host=parts.hostname, port=parts.port)
+        found = client.get_collection("ragassay").get(include=["documents"])
+        return dict(zip(found["ids"], found["documents"], strict=True))
+
+    rates = {}
+    for name, where in (("url", f'url = "{chroma_server}"'), ("path", 'path = "embedded"')):
+        text = store_experiment("chroma", where)
+        (systems.folder / f"{name}.toml").write_text(text, encoding="utf-8")
+        done = systems.run("system", "run", f"{name}.toml", "--out", name)
+        assert done.returncode == 0, done.stdout + done.stderr
+        summary = systems.summary(name)
+        assert summary["trials"] == {"planned": 12, "done": 12, "failed": 0, "missing": 0}
+        rates[name] = [(cell["rates"], cell["context"]) for cell in summary["cells"]]
+    assert rates["url"] == rates["path"]
+    before = everything()
+    assert len(before) == 60
+    told = kill_runs(systems, "url.toml", 3, 7)
+    assert (told["open"], told["documents"], told["difference"]) == (3, 60, "")
+    assert everything() == before

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import tomllib
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragassay import canon
-from ragassay.config import ExperimentFile, parse
+from ragassay.config import ExperimentFile, apply_override, parse
 from ragassay.config.grid import read_grid
 from ragassay.config.ladder import LadderPart
 from ragassay.errors import ConfigError
@@ -18,7 +19,7 @@ from ragassay.experiments.grid import toml
 from ragassay.experiments.ladder_records import judged_learned, judged_trials, removed_places
 from ragassay.experiments.protocols import analyze
 from ragassay.report.ladder_page import finding, finding_detail, page, tables
-from ragassay.report.leaderboard import csv_text, leaders, rows_of
+from ragassay.report.leaderboard import board, csv_text, leaders, rows_of
 from ragassay.report.page import page_html
 from ragassay.store import RunFolder
 from ragassay.types import (
@@ -325,8 +326,19 @@ def test_a_grid_that_does_not_fit_is_refused(tmp_path: Path, text: str, message:
 def test_the_example_of_a_grid_is_valid() -> None:
     root = Path(__file__).resolve().parents[2]
     grid = read_grid(root / "examples" / "grid.toml")
-    assert len(grid.corpus) == 5
-    parse({**grid.experiment, "name": "x", "dataset": "atlas", "protocol": "ladder"})
+    tree = {**grid.experiment, "name": "x", "dataset": "atlas", "protocol": "ladder"}
+    asked = set()
+    for corpus in grid.corpus:
+        own = deepcopy(tree)
+        for each in corpus.set:
+            apply_override(own, each)
+        file = parse(own)
+        asked |= {defense.plugin for defense in file.defense}
+        for attack in file.attack:
+            writes = attack.plugin in ("poisonedrag", "corpuspoison")
+            if writes and corpus.folders and not corpus.targets:  # no poison is released for it
+                assert attack.options.get("source") == "generated", corpus.name
+    assert "reliabilityrag" in asked
 
 
 def test_the_board_carries_profiles_and_no_formula(folder: RunFolder) -> None:
@@ -340,3 +352,19 @@ def test_the_board_carries_profiles_and_no_formula(folder: RunFolder) -> None:
     assert [row["rung"] for row in best] == ["prefix_removed", "template"]
     assert best[0]["success"]["count"] == 6
     assert all(not row["reference"] for row in best)  # a floor is no defense
+
+
+def test_a_subset_with_fewer_filters_makes_no_headline(folder: RunFolder) -> None:
+    rows = [row for row in rows_of("all", analyze(folder)) if not row["reference"]]
+    one = rows[0]["filter"]
+    alone = [
+        {**row, "corpus": "subset", "success": {**row["success"], "value": 1.0}}
+        for row in rows if row["filter"] == one
+    ]  # fmt: skip
+    more = [{**row, "filter": "another"} for row in rows if row["filter"] == one]
+    found = board("toy", [*rows, *more, *alone], {})
+    assert leaders([*rows, *more, *alone])[0]["corpus"] == "subset"  # but it had one filter
+    assert " on all gets furthest" in found.finding
+    listed = found.sections[0].parts[0].grids[0].rows
+    assert listed[0][4] == f"{one} (of 1)"
+    assert all(f"(of {len({r['filter'] for r in rows}) + 1})" in row[4] for row in listed[2:])

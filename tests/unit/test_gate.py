@@ -421,16 +421,48 @@ def test_sarif_has_the_structure_of_2_1_0(result: GateResult) -> None:
     ]
 
 
-def test_markdown_says_the_verdict_first_and_cannot_be_broken(result: GateResult) -> None:
+def test_markdown_says_the_finding_first_and_cannot_be_broken(result: GateResult) -> None:
     text = markdown(result)
-    assert text.startswith("## ❌ fail: ragassay gate, hand")
-    assert "of 3 checks, 1 pass, 1 fail and 1 undecided" in text
+    assert text.startswith("## ❌ Gate fails: ")
+    assert "Run **hand**: 1 pass, 1 fail, 1 undecided." in text
+    assert "/report.html" in text
     assert "</testcase>" not in text
     assert "<b>" not in text
-    assert "### Against the baseline run" in text
+    assert "Against the baseline run: " in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7, 9}
     assert "[LLM01:2025](https://genai.owasp.org/llmrisk/llm01-prompt-injection/)" in text
+
+
+@pytest.mark.parametrize(
+    ("labels", "rule", "title"),
+    [
+        (GOOD, "introduced <= 5%", "## ✅ Gate passes: the one rule holds"),
+        (GOOD, "poisoned_rate >= 20%", "## ❌ Gate fails: poisoned_rate is 0.0%, must be at least "
+         "20% (mine, att, p = 2)"),
+        (GOOD, "net_reduction <= 20pp", "## ❌ Gate fails: net_reduction is +60.0pp, must be at "
+         "most 20pp (mine, att, p = 2)"),
+        (GOOD[110:150], "introduced <= 5%", r"## ❔ Gate undecided: 1 of 1 rule needs about \d+ "
+         "more queries"),
+        ([(0, 0, "?", "?")] * 9, "introduced <= 5%",
+         "## ❔ Gate undecided: 1 of 1 rule cannot be decided by this run"),
+    ],
+)  # fmt: skip
+def test_the_title_of_the_markdown_is_the_finding(
+    labels: list[Any], rule: str, title: str, tmp_path: Path
+) -> None:
+    found = markdown(evaluate(write(tmp_path, labels), [rule])).splitlines()[0]
+    assert re.fullmatch(title if "\\" in title else re.escape(title), found), found
+
+
+def test_the_title_says_that_a_figure_got_worse_than_in_the_baseline(tmp_path: Path) -> None:
+    old = write(tmp_path / "old", GOOD)
+    new = write(tmp_path / "new", [(0, 0, 1, 1)] * 30 + GOOD[30:])
+    text = markdown(evaluate(new, ["poisoned_rate <= 90%"], baseline=old))
+    assert text.startswith("## ❌ Gate fails: poisoned_rate went from 0.0% to 15.0% since the")
+    assert "Against the baseline run: 1 of 1 figure got worse beyond chance" in text
+    text = markdown(evaluate(new, ["clean_accuracy >= baseline - 5pp"], baseline=old))
+    assert "| `clean_accuracy >= baseline - 5pp` |" in text
 
 
 def test_the_report_shows_the_gate_until_the_run_has_other_figures(tmp_path: Path) -> None:
@@ -502,6 +534,9 @@ def test_planning_says_numbers_and_their_reach() -> None:
     grouped = plan(Study(metric="N", value="20pp", cluster_size=10, icc=0.1)).figures
     assert grouped["n"] == 10 * grouped["groups"]
     assert grouped["reached"] >= 0.8
+    told = plan(Study(metric="N", value="20pp", cluster_size=10, icc=0.1, known=True)).figures
+    assert told["n"] < grouped["n"]  # estimating the correlation costs questions
+    assert (told["exact"], grouped["exact"]) == (True, False)
     given = plan(Study(metric="H", value="5pp", n=100))
     assert 0 < given.figures["power"] < 1
     assert given.figures["detectable"] > 0.05
@@ -522,7 +557,7 @@ def test_planning_says_numbers_and_their_reach() -> None:
         Study(metric="N", value="90pp", opposite="10%"), Study(metric="J", n=0),
         Study(metric="J", n=5, width="3%"), Study(metric="J", width="3%"),
         Study(metric="J", value="1%", icc=1.5), Study(metric="J", value="1%", power=2.0),
-        Study(metric="J", value="1%", width="200%"),
+        Study(metric="J", value="1%", width="200%"), Study(metric="J", n=7, cluster_size=10),
     ],
     ids=str,
 )  # fmt: skip

@@ -12,20 +12,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ragassay import canon
 from ragassay.errors import StoreError
 from ragassay.experiments.protocols import analyze
-from ragassay.report import records as records_module
+from ragassay.report import transitions
 from ragassay.report.markup import embed
 from ragassay.report.reading import ReadOnce
 from ragassay.report.records import (
     MAX_TEXT,
-    attack_class,
     browser_data,
     fair_limit,
-    transition_class,
 )
 from ragassay.report.render import write_reports
 from ragassay.store import RunFolder
@@ -337,7 +336,8 @@ def test_a_query_without_four_labels_is_in_no_class(tmp_path: Path) -> None:
     data = records(build(tmp_path, [(0, 1, 1, 0), (0, 1, "failed", 0)]))
     assert [record[7][0] for record in data["records"]] == ["P", "x"]
     assert [record[8][0] for record in data["records"]] == ["1", "0"]
-    assert transition_class((True, None, True, True)) == "x"
+    four = np.array([[1, -1, 1, 1]], dtype=np.int8)
+    assert transitions.transition_classes(four).tobytes() == b"x"
 
 
 def test_spans_count_as_browsers_do_and_show_the_attackers_answer(run: RunFolder) -> None:
@@ -400,14 +400,18 @@ def test_embedded_data_hold_no_character_that_ends_or_hides() -> None:
 def test_without_a_defense_a_record_is_classed_by_what_the_attack_does(
     clean: bool | None, poisoned: bool | None, absent: bool, letter: str
 ) -> None:
-    assert attack_class(clean, poisoned, clean_absent=absent) == letter
+    labels = [
+        np.array([-1 if label is None else label], dtype=np.int8) for label in (clean, poisoned)
+    ]
+    found = transitions.attack_classes(*labels, clean_absent=absent)
+    assert found.tobytes().decode() == letter
 
 
 def test_a_page_that_is_full_lists_flips_and_disagreements_first_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = build(tmp_path, LABELS, evil=False)
-    monkeypatch.setattr(records_module, "MAX_TRIALS", 4 * 7)
+    monkeypatch.setattr(transitions, "MAX_TRIALS", 4 * 7)
     data = records(store)
     assert (len(data["records"]), data["total"]) == (7, 10)
     assert len(data["trials"]) == 4 * 7

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import pytest
 from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, StoreError
-from ragassay.retrieval import corpus_matrix
+from ragassay.retrieval import corpus_matrix, matrix_draft
 from ragassay.retrieval.corpus_matrix import contents_of
 from ragassay.retrieval.hashing import HashingEncoder
+from ragassay.retrieval.matrix_draft import Draft
 from ragassay.retrieval.vectors import EmbeddingStore
 
 TEXTS = ["red fox", "blue whale", "red fox", "naïve \U0001f98a", "lone \ud800 half", ""]
@@ -56,6 +58,22 @@ class HashingSpy:
     def encode(self, texts: Sequence[str], *, max_tokens: int | None = None) -> NDArray[np.float32]:
         self.spy.seen += texts
         return HashingEncoder(dimensions=16).encode(texts, max_tokens=max_tokens)
+
+
+class SideBySide(Spy):
+    """Takes up to four parts before it gives the vectors of the first."""
+
+    ahead = 4
+
+    def encode_parts(
+        self, parts: Iterable[Sequence[str]], *, max_tokens: int | None = None
+    ) -> Iterator[NDArray[np.float32]]:
+        taken: deque[NDArray[np.float32]] = deque()
+        for part in parts:
+            taken.append(HashingSpy(self).encode(part, max_tokens=max_tokens))
+            if len(taken) == self.ahead:
+                yield taken.popleft()
+        yield from taken
 
 
 class Broken:
@@ -326,15 +344,52 @@ def test_an_interrupted_encoding_goes_on_where_it_stopped(
     assert not list((tmp_path / "embeddings").glob("*.part"))
 
 
-def test_a_stop_at_any_write_costs_at_most_a_part_and_changes_no_byte(
+def test_parts_that_are_encoded_side_by_side_give_the_same_file_and_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_matrix, "PART_SIZE", 3)
+    monkeypatch.setattr(corpus_matrix, "WINDOW", 8)
+    texts = [f"text number {n % 17} {'and more ' * (n % 3)}" for n in range(40)]
+    stores = [
+        EmbeddingStore(tmp_path / "one", Spy()), EmbeddingStore(tmp_path / "many", SideBySide())
+    ]  # fmt: skip
+    heard: list[list[tuple[int, int]]] = [[], []]
+    found = [
+        matrix(store, texts, progress=lambda *step, into=into: into.append(step))
+        for store, into in zip(stores, heard, strict=True)
+    ]
+    assert np.array_equal(*found)
+    files = [
+        {p.name: p.read_bytes() for p in (tmp_path / name / "embeddings").iterdir()}
+        for name in ("one", "many")
+    ]
+    assert files[0] == files[1]
+    assert heard[0] == heard[1]
+    assert stores[0].encoded == stores[1].encoded == len(set(texts))
+
+
+def test_fewer_vectors_than_parts_are_an_error(tmp_path: Path) -> None:
+    class Short(SideBySide):
+        def encode_parts(
+            self, parts: Iterable[Sequence[str]], *, max_tokens: int | None = None
+        ) -> Iterator[NDArray[np.float32]]:
+            list(parts)
+            return iter(())
+
+    with pytest.raises(BackendError, match="no vectors for 5 texts"):
+        matrix(EmbeddingStore(tmp_path, Short()))
+
+
+@pytest.mark.parametrize(("encoder", "parts"), [(Spy, 1), (SideBySide, SideBySide.ahead)])
+def test_a_stop_at_any_write_costs_at_most_the_parts_under_way_and_changes_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: type[Spy], parts: int
 ) -> None:
     monkeypatch.setattr(corpus_matrix, "PART_SIZE", 3)
     monkeypatch.setattr(corpus_matrix, "WINDOW", 8)
     texts = [f"text number {n % 17} {'and more ' * (n % 3)}" for n in range(20)]
     distinct = len(set(texts))
     put, append, replace = (
-        corpus_matrix._Draft._put, corpus_matrix._Draft._append, corpus_matrix._replace
+        Draft._put, Draft._append, matrix_draft.replace_file
     )  # fmt: skip
     left = [10**6]
 
@@ -353,25 +408,26 @@ def test_a_stop_at_any_write_costs_at_most_a_part_and_changes_no_byte(
         return step
 
     monkeypatch.setattr(
-        corpus_matrix._Draft,
+        Draft,
         "_put",
         counted(put, lambda draft, content, place: put(draft, content[: len(content) // 2], place)),
     )
 
-    def half_a_line(draft: corpus_matrix._Draft, said: dict[str, object]) -> None:
+    def half_a_line(draft: Draft, said: dict[str, object]) -> None:
         append(draft, said)
         content = draft.log.read_bytes()
         draft.log.write_bytes(content[: -len(json.dumps(said)) // 2])
 
-    monkeypatch.setattr(corpus_matrix._Draft, "_append", counted(append, half_a_line))
-    monkeypatch.setattr(corpus_matrix, "_replace", counted(replace, lambda path, content: None))
+    monkeypatch.setattr(Draft, "_append", counted(append, half_a_line))
+    for module in (corpus_matrix, matrix_draft):
+        monkeypatch.setattr(module, "replace_file", counted(replace, lambda path, content: None))
     matrix(EmbeddingStore(tmp_path / "whole", Spy()), texts)
     steps = 10**6 - left[0]
     wanted = {p.name: p.read_bytes() for p in (tmp_path / "whole" / "embeddings").iterdir()}
     for step in range(1, steps + 1):
         left[0] = step
         folder = tmp_path / str(step)
-        first, second = Spy(), Spy()
+        first, second = encoder(), encoder()
         for spy in (first, second):
             monkeypatch.setattr(spy, "encode", HashingSpy(spy).encode)
         with pytest.raises(Stop):
@@ -380,7 +436,7 @@ def test_a_stop_at_any_write_costs_at_most_a_part_and_changes_no_byte(
         matrix(EmbeddingStore(folder, second), texts)
         found = {p.name: p.read_bytes() for p in (folder / "embeddings").iterdir()}
         assert found == wanted
-        assert len(first.seen) + len(second.seen) <= distinct + 3
+        assert len(first.seen) + len(second.seen) <= distinct + 3 * parts
 
 
 def test_a_killed_process_is_resumed_with_the_same_bytes(tmp_path: Path) -> None:

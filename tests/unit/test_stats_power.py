@@ -14,7 +14,8 @@ from scipy.stats import binomtest, multinomial
 from statsmodels.stats.proportion import proportion_confint
 
 from ragassay.canon import rng_for
-from ragassay.stats import clusters, onesided, power
+from ragassay.gate.decision import Requirement, weigh
+from ragassay.stats import clusters, onesided, power, power_estimated
 from ragassay.stats.power import Difference, Sampling
 
 # ------------------------------------------------------------------------------ design effects
@@ -183,6 +184,67 @@ def test_power_agrees_with_simulation_within_two_points(groups: int, size: int, 
     simulated = (onesided.rate_above(totals[:, 0], worth, 0.15) <= 0.05).mean()
     found = power.rate_power(n, 0.25, 0.15, "above", sampling=sampling)
     assert found == pytest.approx(simulated, abs=0.02)
+
+
+@pytest.mark.parametrize(("groups", "size", "icc"), [(10, 10, 0.05), (60, 3, 0.2)], ids=str)
+def test_power_of_a_gate_that_estimates_agrees_with_that_gate(
+    groups: int, size: int, icc: float
+) -> None:
+    """The gate decides on drawn questions one by one; planning draws whole groups."""
+    rng = rng_for("test", "estimated power", groups, size)
+    draws, labels = 3000, np.repeat(np.arange(groups), size).tolist()
+    shares = np.array([0.25, 0.05, 0.7])
+    chance = rng.dirichlet(shares * (1 - icc) / icc, size=(draws, groups))
+    u = rng.random((draws, groups, size, 1))
+    kinds = (u > np.cumsum(chance, axis=-1)[:, :, None, :-1]).sum(axis=-1).reshape(draws, -1)
+    sampling = Sampling(cluster_size=size, icc=icc, known=False)
+
+    def decided(values: np.ndarray, need: Requirement) -> float:
+        found = [weigh(row, labels, need, alpha=0.05, bounds=False).p_met for row in values]
+        return float(np.mean([p is not None and p <= 0.05 for p in found]))
+
+    n = groups * size
+    found = power.rate_power(n, 0.25, 0.15, "above", sampling=sampling)
+    need = Requirement(shape="rate", at_least=True, limit=0.15)
+    assert found == pytest.approx(decided((kinds == 0).astype(np.int64), need), abs=0.03)
+    expected = Difference(first=0.25, second=0.05)
+    found = power.difference_power(n, expected, 0.05, "above", sampling=sampling)
+    need = Requirement(shape="difference", at_least=True, limit=0.05)
+    values = np.array([1, -1, 0])[kinds]
+    assert found == pytest.approx(decided(values, need), abs=0.03)
+    told = Sampling(cluster_size=size, icc=icc)
+    assert found < power.difference_power(n, expected, 0.05, "above", sampling=told)
+
+
+def test_what_is_simulated_is_the_same_in_every_call_and_needs_two_groups() -> None:
+    sampling = Sampling(cluster_size=10, icc=0.1, known=False)
+
+    def reached(n: int) -> float:
+        return power.rate_power(n, 0.3, 0.1, "above", sampling=sampling)
+
+    assert reached(100) == reached(100)
+    with pytest.raises(ValueError, match="two groups"):
+        reached(10)
+    found = power.queries_needed(lambda n: 1.0, 0.8, sampling=sampling)
+    assert found is not None
+    assert found.groups == 2
+    wide = power.rate_width(200, 0.1, sampling=sampling)
+    assert wide > power.rate_width(200, 0.1, sampling=Sampling(cluster_size=10, icc=0.1))
+    expected = Difference(first=0.3, second=0.05)
+    wide = power.difference_width(200, expected, sampling=sampling)
+    assert wide > power.difference_width(200, expected, sampling=Sampling(cluster_size=10, icc=0.1))
+
+
+def test_common_and_rare_ways_to_draw_agree() -> None:
+    """Few groups are drawn one by one, many by how often each outcome comes."""
+    chance = np.array([0.6, 0.3, 0.1])
+    of = (np.array([0.0, 1.0, 2.0]), np.array([2.0, 0.0, 0.0]))
+    means = [
+        [total.mean() for total in draw(np.random.default_rng(1), 30, 20_000, chance, of)]
+        for draw in (power_estimated._by_group, power_estimated._by_outcome)
+    ]
+    assert means[0] == pytest.approx([30 * 0.5, 30 * 1.2], rel=0.01)
+    assert means[1] == pytest.approx([30 * 0.5, 30 * 1.2], rel=0.01)
 
 
 def test_correlation_within_groups_costs_questions() -> None:

@@ -38,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (runs.run, runs.plan, runs.report):
+for command in (runs.run, runs.plan, runs.report, runs.trial):
     app.command()(command)
 app.command("import")(exchange.import_answers)
 app.command("export")(exchange.export_answers)

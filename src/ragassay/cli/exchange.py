@@ -119,7 +119,7 @@ def import_answers(
 
 
 def export_answers(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     out: Annotated[
         Path,
         typer.Option("--out", metavar="PLACE", help="New folder (jsonl) or new file (joined)."),
@@ -144,19 +144,21 @@ def export_answers(
 ) -> None:
     """Export the answers of a run folder, in a format that import reads back."""
     from ragassay.exchange import Selection, export
+    from ragassay.store.remote import local
 
-    result = export(
-        folder,
-        out,
-        format=format,
-        selection=Selection(
-            setting=setting,
-            attack=attack,
-            budget=budget,
-            defenses=tuple(defense or ()),
-            scores=tuple(scores or ()),
-        ),
-    )
+    with local(folder) as path:
+        result = export(
+            path,
+            out,
+            format=format,
+            selection=Selection(
+                setting=setting,
+                attack=attack,
+                budget=budget,
+                defenses=tuple(defense or ()),
+                scores=tuple(scores or ()),
+            ),
+        )
     for what, path in result.files.items():
         CONSOLE.print(f"{what}: {path}", markup=False, highlight=False, soft_wrap=True)
     left_out = f"; {result.left_out:,} left out for want of an answer" if result.left_out else ""

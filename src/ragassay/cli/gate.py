@@ -123,17 +123,25 @@ def power(
     icc: Annotated[
         float, typer.Option("--icc", help="Correlation of outcomes within a group.")
     ] = 0.05,
+    known: Annotated[
+        bool,
+        typer.Option(
+            "--known",
+            help="The gate is told that correlation (gate --icc). Default: it estimates it.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Say how many questions a study needs, or what a number of them can show.
 
-    The chance is summed over every possible outcome, with questions in correlated groups.
+    The chance is summed over every possible outcome, with questions in correlated groups. Where
+    the gate estimates the correlation, it is simulated.
     """
     from ragassay.gate.planning import Study, plan
 
     study = Study(
         metric=metric, value=value, against=against, width=width, opposite=opposite, n=n,
-        power=wanted, level=level, cluster_size=cluster_size, icc=icc,
+        power=wanted, level=level, cluster_size=cluster_size, icc=icc, known=known,
     )  # fmt: skip
     found = plan(study)
     if as_json:

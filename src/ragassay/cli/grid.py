@@ -27,6 +27,9 @@ def grid(
     quick: Annotated[
         bool, typer.Option("--quick", help="Run the corpus of [quick] alone, with its settings.")
     ] = False,
+    only_prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write data and experiment files, and run nothing.")
+    ] = False,
 ) -> None:
     """Run a control ladder for each corpus of a file, and write a leaderboard over all of them.
 
@@ -51,9 +54,12 @@ def grid(
         CONSOLE.print(f"== {each.corpus}", markup=False, highlight=False)
         try:
             prepare(each, found, base, root, out)
+            if only_prepare:
+                CONSOLE.print(str(each.experiment), markup=False, highlight=False, soft_wrap=True)
+                continue
             loaded = load_experiment(each.experiment, each.overrides)
-            with Board(CONSOLE, "screening") as board:
-                result = run_experiment(loaded, out=each.folder, monitor=board.monitor)
+            with Board(CONSOLE, "screening") as shown:
+                result = run_experiment(loaded, out=each.folder, monitor=shown.monitor)
                 write_reports(result.folder)
         except RagassayError as error:
             if error.exit_code == 130:  # the user stopped it
@@ -67,8 +73,9 @@ def grid(
             f"{result.seconds:.1f} s. Report: {result.folder / 'report.html'}",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
-    out.mkdir(parents=True, exist_ok=True)
-    paths = write_leaderboard(out, found.name, rows, failures)
-    CONSOLE.print(f"Leaderboard: {paths['html']}", markup=False, highlight=False, soft_wrap=True)
+    if not only_prepare:
+        out.mkdir(parents=True, exist_ok=True)
+        board = write_leaderboard(out, found.name, rows, failures)["html"]
+        CONSOLE.print(f"Leaderboard: {board}", markup=False, highlight=False, soft_wrap=True)
     if first is not None:
         raise first

@@ -14,6 +14,7 @@ from ragassay.cli.console import CONSOLE, print_tables
 from ragassay.errors import ConfigError, TooManyFailures
 
 if TYPE_CHECKING:
+    from ragassay.experiments.resources import Resources
     from ragassay.experiments.runner import RunResult
 
 data_app = typer.Typer(help="Inspect data sets before a run.", no_args_is_help=True)
@@ -73,11 +74,47 @@ def run(experiment: ExperimentPath, settings: Settings = None, out: Out = None) 
     CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
 
 
-def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None) -> None:
-    """Print what a run would do: resolved settings, trials, expected model calls. Runs nothing."""
+def plan(
+    experiment: ExperimentPath,
+    settings: Settings = None,
+    out: Out = None,
+    passages: Annotated[
+        int | None,
+        typer.Option("--passages", min=1, metavar="N", help="As if the corpus had so many."),
+    ] = None,
+    tokens_per_second: Annotated[
+        float | None,
+        typer.Option(
+            "--tokens-per-second",
+            metavar="X",
+            help="Input and output tokens that the models do in a second, all together.",
+        ),
+    ] = None,
+    texts_per_second: Annotated[
+        float | None,
+        typer.Option(
+            "--texts-per-second", metavar="X", help="Passages that are encoded in a second."
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="RUN", help="Take both speeds from what this run measured."),
+    ] = None,
+) -> None:
+    """Print what a run would do and take: settings, trials, calls, tokens, hours, bytes.
+
+    Runs nothing. Calls are bounds from above; what follows from them leans to the high side.
+    """
     from ragassay.experiments.protocols import protocol
+    from ragassay.experiments.resources import Speeds, measured, resources
     from ragassay.experiments.setup import load_experiment
 
+    known = measured(like) if like is not None else Speeds()
+    speeds = Speeds(
+        tokens=known.tokens if tokens_per_second is None else tokens_per_second,
+        texts=known.texts if texts_per_second is None else texts_per_second,
+        source=known.source,
+    )
     loaded = load_experiment(experiment, settings or ())
     setup = protocol(loaded.file.protocol).set_up(loaded)
     result = protocol(setup.protocol).estimate(setup, out)
@@ -95,10 +132,41 @@ def plan(experiment: ExperimentPath, settings: Settings = None, out: Out = None)
         highlight=False,
         markup=False,
     )
+    if loaded.file.protocol != "system":  # whose models are not ours to count
+        _print_resources(resources(setup, result, speeds=speeds, passages=passages))
+
+
+def _print_resources(needed: Resources) -> None:
+    table = Table(title="Resources, estimated", title_justify="left")
+    table.add_column("what")
+    table.add_column("amount", justify="right")
+
+    def hours(value: float | None, option: str) -> str:
+        return f"not known ({option})" if value is None else f"{value:,.2f}"
+
+    vectors = "not known" if needed.vector_bytes is None else f"{needed.vector_bytes:,}"
+    for name, amount in (
+        ("passages of the corpus", f"{needed.passages:,}"),
+        ("input tokens", f"{needed.input_tokens:,}"),
+        ("output tokens", f"{needed.output_tokens:,}"),
+        ("hours in the models", hours(needed.model_hours, "--tokens-per-second")),
+        ("passages to encode", f"{needed.encoded:,}"),
+        ("hours in the encoder", hours(needed.encoder_hours, "--texts-per-second")),
+        ("bytes of vectors", vectors),
+        ("bytes of the run folder", f"{needed.folder_bytes:,}"),
+    ):
+        table.add_row(name, amount)
+    CONSOLE.print(table)
+    CONSOLE.print(
+        "A call is taken to hold a whole context, at 4 characters a token, and to be answered at "
+        "full length. What attacks ask while they craft is not counted.",
+        highlight=False,
+        markup=False,
+    )
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     scorers: Annotated[
         str | None,
         typer.Option(
@@ -109,6 +177,14 @@ def report(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Write there [default: into the run folder; a URL needs it].",
+        ),
+    ] = None,
 ) -> None:
     """Analyze a run folder again and write summary.json, report.md and report.html.
 
@@ -119,13 +195,24 @@ def report(
     from ragassay.report.reading import ReadOnce
     from ragassay.report.render import write_reports
     from ragassay.report.tables import label_table
+    from ragassay.store import RunFolder
+    from ragassay.store.remote import is_url, local
 
-    records = ReadOnce(folder)
+    if out is None and is_url(folder):
+        raise ConfigError(f"{folder} is only read: say with --out FOLDER where to write")
     chosen = None if scorers is None else [name.strip() for name in scorers.split(",")]
-    summary = analyze(records, chosen)
-    with records.writer() as store:
-        store.write_text("summary.json", canon.dumps(summary) + "\n")
-        paths = write_reports(records)
+    with local(folder) as path:
+        records = ReadOnce(path)
+        summary = analyze(records, chosen)
+        text = canon.dumps(summary) + "\n"
+        if out is None:
+            with records.writer() as store:
+                store.write_text("summary.json", text)
+                paths = write_reports(records)
+        else:
+            with RunFolder(out).writer() as store:
+                store.write_text("summary.json", text)
+                paths = write_reports(records, out=out)
     if as_json:
         typer.echo(json.dumps(summary, indent=2, ensure_ascii=False))
         return
@@ -135,6 +222,33 @@ def report(
         CONSOLE.print()
         CONSOLE.print(labels)
     CONSOLE.print(f"Report: {paths['html']}", highlight=False, soft_wrap=True)
+
+
+def trial(
+    folder: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The trial's key, or how it starts (8 digits).")
+    ],
+) -> None:
+    """Print one trial and its labels as JSON, without reading the others."""
+    from ragassay.store import RunFolder
+    from ragassay.store.remote import local
+
+    with local(folder) as path:
+        store = RunFolder(path)
+        store.read_json("resolved.json")
+        index = store.index("trials")
+        keys = [key] if key in index else index.starting(key) if _starts_a_key(key) else []
+        if len(keys) != 1:
+            many = f"{len(keys)} trials start so" if keys else "no trial has it or starts so"
+            raise ConfigError(f"{folder}: key {key[:80]!r}: {many}")
+        labels = {body["scorer"]: body for body in store.index("scores").find(keys[0])}
+        found = {"trial": index.find(keys[0])[-1], "scores": list(labels.values())}
+    typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+def _starts_a_key(text: str) -> bool:
+    return len(text) >= 8 and not set(text) - set("0123456789abcdef")
 
 
 def list_plugins(

@@ -210,7 +210,10 @@ class RunPart(Strict):
 
     ``workers`` 0 chooses by the generator; ``max_failures`` trials failing in a row stop the
     run; more than the share ``error_budget`` of failed trials makes it end with an error.
-    ``allow_remote`` lets poison go into a store that is not on this machine.
+    ``allow_remote`` lets poison go into a store that is not on this machine. ``executor``
+    ``"ray"`` spreads encoding and local models over a Ray cluster: the one at ``ray_address``,
+    with ``ray_workers`` workers (0: as many as fit) of ``ray_cpus`` and ``ray_gpus`` each.
+    ``compression`` packs a file of records that has reached ``segment_mib`` mebibytes.
     """
 
     folder: str = ""
@@ -218,3 +221,10 @@ class RunPart(Strict):
     error_budget: Annotated[float, Field(ge=0, le=1)] = 0.05
     max_failures: Annotated[int, Field(ge=1)] = 25
     allow_remote: bool = False
+    executor: Literal["local", "ray"] = "local"
+    ray_address: str = ""
+    ray_workers: Annotated[int, Field(ge=0, le=4096)] = 0
+    ray_cpus: Annotated[float, Field(gt=0, le=1024)] = 1.0
+    ray_gpus: Annotated[float, Field(ge=0, le=64)] = 0.0
+    compression: Literal["none", "gzip", "zstd"] = "none"
+    segment_mib: Annotated[float, Field(gt=0, le=4096)] = 64

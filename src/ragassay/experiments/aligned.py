@@ -27,7 +27,6 @@ from ragassay.canon import rng_for, to_plain
 from ragassay.errors import ConfigError
 from ragassay.experiments.conditions import (
     CONDITIONS,
-    POSITIVE,
     UNDEFENDED,
     Cell,
     Condition,
@@ -42,10 +41,12 @@ from ragassay.experiments.labels import compare_labels
 from ragassay.experiments.outcomes import outcome_rows
 from ragassay.experiments.poison import delivery_warnings
 from ragassay.experiments.sections import sections
-from ragassay.experiments.tax import context_f1, read_facts, run_tax
+from ragassay.experiments.tax import condition_f1, read_facts, run_tax
 from ragassay.stats.intervals import COARSE_GROUPS, cluster_bootstrap
 from ragassay.stats.paired import FourConditions, contributions, four_conditions, mcnemar_exact
 from ragassay.store import RunFolder
+from ragassay.store.columns import POSITIVE, Ints, Trials
+from ragassay.store.reading import trials_of
 from ragassay.types import Query, TrialRecord
 
 EFFECTS = ("P", "J", "N", "H", "Gamma")
@@ -57,31 +58,31 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
     """Analyze a run folder; see :func:`ragassay.experiments.protocols.analyze`."""
     resolved = store.read_json("resolved.json")
     settings = resolved["experiment"]
-    records, scores, queries = store.trials(), store.scores(), store.queries()
+    records, queries = store.columns(), store.queries()
     members = settings_of(resolved, queries)
     attacked = {query.id for each in members.values() for query in each}
-    trials = {  # contexts with evidence removed and held-out questions have sections of their own
-        key: trial
-        for key, trial in records.items()
-        if not trial.spec.control and trial.spec.query_id in attacked
-    }
+    # Contexts with evidence removed and held-out questions have sections of their own.
+    known = np.array([name in attacked for name in records.query.values], dtype=np.bool_)
+    rows = np.flatnonzero(records.control.equal("") & known[records.query.codes])
     defenses = list(resolved["defenses"])
     cells = [
         Cell(setting=setting, attack=attack, budget=budget, defense=defense)
-        for setting, pairs in _pairs(members, trials.values()).items()
+        for setting, pairs in _pairs(members, records, rows).items()
         for attack, budget in pairs or [("", 0)]
         for defense in defenses
     ]
-    chosen = choose_scorers(resolved, scores, scorers, store.path)
+    chosen = choose_scorers(resolved, records.scores, scorers, store.path)
+    if not chosen:
+        raise ConfigError(f"{store.path} has no labels yet: ragassay score RUN --scorer NAME")
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
-    conditions = Conditions(trials.values(), scores, members, settings["statistics"]["confidence"])
+    conditions = Conditions(records, members, settings["statistics"]["confidence"])
     judge = Judge(settings["statistics"], settings["seed"], members, conditions)
     analyzed = [judge.cell(cell, scorer) for scorer in chosen for cell in cells]
     planned = resolved.get("planned")
     if planned is None:  # imported answers say how many there are: not every place has one
         planned = _planned(members, cells)
-    done = sum(t.status == "done" for t in trials.values())
-    failed = sum(t.status == "failed" for t in trials.values())
+    done = int(records.done[rows].sum())
+    failed = len(rows) - done
     facts = read_facts(store)
     summary = {
         "v": 1,
@@ -98,29 +99,29 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
         "draws": settings["statistics"]["draws"],
         "trials": {"planned": planned, "done": done, "failed": failed,
                    "missing": planned - done - failed},
-        "errors": _errors(trials.values()),
+        "errors": _errors(records, rows),
         "cells": analyzed,
     }  # fmt: skip
     summary["label_comparison"] = compare_labels(
-        conditions, summary, trials.values(), queries, settings["seed"]
+        conditions, summary, rows, queries, settings["seed"]
     )
     summary.update(
         sections(
-            {**resolved, "scorers": chosen}, list(records.values()), scores, queries,
+            {**resolved, "scorers": chosen}, records, queries,
             {label: [queries[q.id] for q in each] for label, each in members.items()},
         )
     )  # fmt: skip
     kinds = {title: each.get("outcome", "target") for title, each in facts.items()}
-    rows = outcome_rows(cells, chosen, conditions, kinds, summary["confidence"])
-    summary["outcomes"] = {"attacks": kinds, "rows": rows}
+    told = outcome_rows(cells, chosen, conditions, kinds, summary["confidence"])
+    summary["outcomes"] = {"attacks": kinds, "rows": told}
     f1 = {
-        (cell.setting, cell.attack, cell.budget): context_f1(
-            conditions.of(cell)[2].trials, facts[cell.attack], cell.budget
+        (cell.setting, cell.attack, cell.budget): condition_f1(
+            conditions.of(cell)[2], facts[cell.attack], cell.budget
         )
         for cell in cells
         if cell.attack in facts and cell.defense == UNDEFENDED
     }
-    summary["tax"] = run_tax(facts, analyzed, headline, rows, f1)
+    summary["tax"] = run_tax(facts, analyzed, headline, told, f1)
     summary["warnings"] = [*_warnings(queries, analyzed, headline), *delivery_warnings(facts)]
     return summary
 
@@ -151,9 +152,11 @@ def _k(resolved: Mapping[str, Any]) -> int | None:
 
 
 def choose_scorers(
-    resolved: Mapping[str, Any], scores: Scores, asked: Sequence[str] | None, path: Path
+    resolved: Mapping[str, Any], there: Iterable[str], asked: Sequence[str] | None, path: Path
 ) -> list[str]:
     """Which scorers to analyze, in order: those asked for, or all that have a part in the run.
+
+    ``there`` are the scorers that have records.
 
     Raises
     ------
@@ -162,7 +165,7 @@ def choose_scorers(
     """
     ranks = {name: i for i, name in enumerate(FROM_TEXT_TO_READER)}
     known = sorted(
-        {*resolved["scorers"], *(scorer for _, scorer in scores)},
+        {*resolved["scorers"], *there},
         key=lambda name: (ranks.get(name, len(ranks)), name),
     )
     if asked is None:
@@ -182,13 +185,14 @@ def choose_scorers(
 
 
 def _pairs(
-    members: Mapping[str, Sequence[Query]], trials: Iterable[TrialRecord]
+    members: Mapping[str, Sequence[Query]], trials: Trials, rows: Ints
 ) -> dict[str, list[tuple[str, int]]]:
     """For each setting its (attack, budget) pairs, in order."""
     found: dict[str, set[tuple[str, int]]] = {}
-    for trial in trials:
-        if trial.spec.budget:
-            found.setdefault(trial.spec.setting, set()).add((trial.spec.attack, trial.spec.budget))
+    table = np.column_stack([trials.setting.codes, trials.attack.codes, trials.budget])[rows]
+    for setting, attack, budget in np.unique(table[table[:, 2] > 0], axis=0).tolist():
+        pair = (trials.attack.values[attack], budget)
+        found.setdefault(trials.setting.values[setting], set()).add(pair)
     return {label: sorted(found.get(label, ()), key=_natural) for label in members}
 
 
@@ -210,7 +214,8 @@ def judge_of(
     scores: Scores,
 ) -> Judge:
     """What turns some of the trials of a run into figures of the four conditions."""
-    conditions = Conditions(trials, scores, members, settings["statistics"]["confidence"])
+    columns = trials_of(trials, scores)
+    conditions = Conditions(columns, members, settings["statistics"]["confidence"])
     return Judge(settings["statistics"], settings["seed"], members, conditions)
 
 
@@ -306,9 +311,10 @@ class Judge:
         }
 
 
-def _errors(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+def _errors(trials: Trials, rows: Ints) -> list[dict[str, Any]]:
     """The distinct errors of failed trials with their counts, most frequent first."""
-    counts = Counter(t.error for t in trials if t.status == "failed")
+    codes = trials.error.codes[rows[~trials.done[rows]]]
+    counts = {trials.error.values[code]: n for code, n in Counter(codes.tolist()).items()}
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [{"error": error, "trials": count} for error, count in ordered[:20]]
 

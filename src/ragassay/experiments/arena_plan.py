@@ -36,7 +36,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     trials = len(setup.defenses) * contexts + studied
     done = 0
     if folder.is_dir():
-        done = sum(record.status == "done" for record in RunFolder(folder).trials().values())
+        done = RunFolder(folder).index("trials").newest_done()
     calls: dict[str, int] = {}
     for defense in setup.defenses:
         instance: Any = defense.instance

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from ragassay.cluster.pool import Pool
 from ragassay.errors import BackendError, BackendUnavailable, Interrupted
+from ragassay.experiments.clients import client_of, threads_for
 from ragassay.experiments.setup import Named
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
@@ -114,12 +116,13 @@ class Asker:
         return generation
 
 
-def asking(scorer: Named, cache: Path, workers: int = 0) -> Asker:
+def asking(scorer: Named, cache: Path, workers: int = 0, pool: Pool | None = None) -> Asker:
     """Open the cache and get ready to ask a scorer's model; to be used in a ``with``.
 
-    ``workers`` 0: 128 threads for a model that gathers requests, else 32.
+    ``workers`` 0: 128 threads for a model that gathers requests, else 32; see
+    :func:`~ragassay.experiments.clients.threads_for`.
     """
     instance: ModelScorer = scorer.instance
     store = GenerationCache(cache / CACHE_FILE)
-    threads = workers or (128 if instance.backend.gathers else 32)
-    return Asker(ModelClient(instance.backend, store), store, threads)
+    threads = workers or threads_for(instance.backend, pool)
+    return Asker(client_of(instance.backend, store, pool), store, threads)

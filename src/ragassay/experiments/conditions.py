@@ -7,7 +7,7 @@ comparisons it stands in, and also where the conditions to compare it with are a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,23 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragassay.stats.intervals import Interval, wilson
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+from ragassay.store.columns import (
+    FAILED,
+    MISSING,
+    NEGATIVE,
+    NOT_APPLICABLE,
+    NOT_SCORED,
+    POSITIVE,
+    UNCERTAIN,
+    USAGE,
+    Codes,
+    Ints,
+    Trials,
+    asked,
+)
+from ragassay.types import Query, ScoreRecord, Target
 
-Place = tuple[str, str, str, int, str]  # query, setting, attack, budget, defense
-Codes = NDArray[np.int8]
 Queries = Mapping[str, tuple[Query, Target]]
 Scores = Mapping[tuple[str, str], ScoreRecord]
 CONDITIONS = ("c0", "c1", "p0", "p1")
 UNDEFENDED = "none"
-POSITIVE, NEGATIVE, UNCERTAIN, NOT_SCORED, NOT_APPLICABLE, FAILED, MISSING = (
-    1,
-    0,
-    -1,
-    -2,
-    -3,
-    -4,
-    -5,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +60,6 @@ class Cell:
         return (*clean, *poisoned)
 
 
-def label_code(score: ScoreRecord | None, label: str = "target_positive") -> int:
-    """The code of a label of an answer that exists; negative where nothing is decided."""
-    if score is None:
-        return NOT_SCORED
-    value = getattr(score, label)
-    if value is None:
-        return UNCERTAIN if label in score.uncertain else NOT_APPLICABLE
-    return POSITIVE if value else NEGATIVE
-
-
 def rate(count: int, n: int, confidence: float) -> dict[str, Any]:
     """A share with its denominator and Wilson interval; value null where n is 0."""
     interval = wilson(count, n, confidence=confidence)
@@ -82,10 +75,13 @@ def bounds(interval: Interval | None) -> dict[str, float | None]:
 
 @dataclass(slots=True, kw_only=True)
 class Condition:
-    """The trials of one place, a row for each query of its setting, and what they show."""
+    """The trials of one place, and what they show.
 
-    trials: Sequence[TrialRecord | None]
-    scores: Scores
+    ``rows`` are those of ``trials``, one for each query of the setting, -1 where it has none.
+    """
+
+    rows: Ints
+    trials: Trials
     confidence: float
     _codes: dict[tuple[str, str], Codes] = field(default_factory=dict)
     _told: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -93,25 +89,32 @@ class Condition:
     @property
     def absent(self) -> bool:
         """Whether not one trial was run here, not even one that failed."""
-        return all(trial is None for trial in self.trials)
+        return bool((self.rows < 0).all())
+
+    @property
+    def done(self) -> Ints:
+        """The rows of the trials that are done, in the order of the queries."""
+        there = self.rows[self.rows >= 0]
+        return there[self.trials.done[there]]
+
+    @property
+    def poisoned(self) -> NDArray[np.bool_]:
+        """Which contexts hold any poison, shape (queries,)."""
+        found = np.zeros(len(self.rows), dtype=np.bool_)
+        there = self.rows >= 0
+        counts = self.trials.counts(kept_only=False)[self.rows[there]]
+        found[there] = (counts[:, 1] + counts[:, 2]) > 0
+        return found
 
     def codes(self, scorer: str, label: str = "target_positive") -> Codes:
         """The label of every query as a code, shape (queries,)."""
         known = self._codes.get((scorer, label))
         if known is None:
-            known = np.fromiter(
-                (self._code(trial, scorer, label) for trial in self.trials),
-                dtype=np.int8, count=len(self.trials),
-            )  # fmt: skip
+            known = np.full(len(self.rows), MISSING, dtype=np.int8)
+            there = self.rows >= 0
+            known[there] = self.trials.labels(scorer, label)[self.rows[there]]
             self._codes[scorer, label] = known
         return known
-
-    def _code(self, trial: TrialRecord | None, scorer: str, label: str) -> int:
-        if trial is None:
-            return MISSING
-        if trial.status == "failed":
-            return FAILED
-        return label_code(self.scores.get((trial.key, scorer)), label)
 
     def labels(self, scorer: str) -> dict[str, Any]:
         """How many answers are target-positive, and how many undecided.
@@ -154,82 +157,60 @@ class Condition:
             self._told[name] = make()
         return self._told[name]
 
-    def _done(self) -> list[TrialRecord]:
-        return [trial for trial in self.trials if trial is not None and trial.status == "done"]
-
     def _context(self) -> dict[str, Any]:
-        trials = self._done()
+        retrieved, kept = (
+            self.trials.counts(kept_only=some)[self.done].astype(np.int64) for some in (False, True)
+        )
+        n = len(retrieved)
         return {
-            "n": len(trials),
-            "retrieved": _composition(trials, kept_only=False),
-            "kept": _composition(trials, kept_only=True),
-            "support_retrieved": _support(trials, kept_only=False),
-            "support_kept": _support(trials, kept_only=True),
+            "n": n,
+            "retrieved": _composition(retrieved),
+            "kept": _composition(kept),
+            "support_retrieved": _support(retrieved),
+            "support_kept": _support(kept),
             "any_poison": rate(
-                sum(any(e.origin != "corpus" for e in t.context) for t in trials),
-                len(trials), self.confidence,
+                int((retrieved[:, 1] + retrieved[:, 2] > 0).sum()), n, self.confidence
             ),
-        }  # fmt: skip
+        }
 
     def _cost(self) -> dict[str, Any]:
-        usages = [trial.usage for trial in self._done()]
-        n = len(usages)
-        return {
-            what: sum(getattr(usage, what) for usage in usages) / n if n else None
-            for what in (
-                "model_calls",
-                "input_tokens",
-                "output_tokens",
-                "encoded_texts",
-                "scored_texts",
-            )
-        }
+        usage = self.trials.usage[self.done]
+        n = len(usage)
+        totals = usage.sum(axis=0).tolist()
+        return {what: total / n if n else None for what, total in zip(USAGE, totals, strict=True)}
 
 
 class Conditions:
     """Gives the condition at a place; each is built once."""
 
     def __init__(
-        self,
-        trials: Iterable[TrialRecord],
-        scores: Scores,
-        members: Mapping[str, Sequence[Query]],
-        confidence: float,
+        self, trials: Trials, members: Mapping[str, Sequence[Query]], confidence: float
     ) -> None:
         self.members = members
-        self.scores = scores
-        self._trials = by_place(trials)
+        self.trials = trials
         self._confidence = confidence
+        self._numbers = {
+            setting: asked(trials, (query.id for query in some))
+            for setting, some in members.items()
+        }
         self._known: dict[tuple[str, str, int, str], Condition] = {}
 
     def __call__(self, place: tuple[str, str, int, str]) -> Condition:
         """The condition at (setting, attack, budget, defense)."""
         if place not in self._known:
-            queries = self.members[place[0]]
-            self._known[place] = Condition(
-                trials=[self._trials.get((query.id, *place)) for query in queries],
-                scores=self.scores,
-                confidence=self._confidence,
-            )
+            rows = self.trials.rows(place, self._numbers[place[0]])
+            self._known[place] = self._condition(rows)
         return self._known[place]
 
     def of(self, cell: Cell) -> list[Condition]:
         """The four conditions of a cell; without any trial where it has no place."""
-        nothing = Condition(
-            trials=[None] * len(self.members[cell.setting]), scores=self.scores,
-            confidence=self._confidence,
-        )  # fmt: skip
-        return [nothing if place is None else self(place) for place in cell.places()]
+        nothing = np.full(len(self.members[cell.setting]), -1, dtype=np.int64)
+        return [
+            self._condition(nothing) if place is None else self(place) for place in cell.places()
+        ]
 
-
-def by_place(records: Iterable[TrialRecord]) -> dict[Place, TrialRecord]:
-    """Trials by query, setting, attack, budget and defense."""
-    return {
-        (
-            r.spec.query_id, r.spec.setting, r.spec.attack, r.spec.budget, r.spec.defense_label,
-        ): r
-        for r in records
-    }  # fmt: skip
+    def _condition(self, rows: Ints) -> Condition:
+        return Condition(rows=rows, trials=self.trials, confidence=self._confidence)
 
 
 def why_dropped(codes: Sequence[Codes]) -> dict[str, NDArray[np.bool_]]:
@@ -261,25 +242,18 @@ def _count(codes: Codes, code: int) -> int:
     return int((codes == code).sum())
 
 
-def _composition(trials: Sequence[TrialRecord], *, kept_only: bool) -> dict[str, float | None]:
+def _composition(counts: Ints) -> dict[str, float | None]:
     """Mean number of passages per context: all, own poison, foreign poison."""
-    if not trials:
-        return {"passages": None, "own": None, "foreign": None}
-    entries = [e for t in trials for e in t.context if e.kept or not kept_only]
-    n = len(trials)
+    n = len(counts)
+    totals = counts.sum(axis=0).tolist()
     return {
-        "passages": len(entries) / n,
-        "own": sum(e.origin == "own" for e in entries) / n,
-        "foreign": sum(e.origin == "foreign" for e in entries) / n,
+        what: totals[i] / n if n else None for i, what in enumerate(("passages", "own", "foreign"))
     }
 
 
-def _support(trials: Sequence[TrialRecord], *, kept_only: bool) -> dict[str, float | None]:
+def _support(counts: Ints) -> dict[str, float | None]:
     """Share of contexts that hold at least one supporting passage, and the mean number."""
-    if not trials:
+    n, gold = len(counts), counts[:, 3]
+    if not n:
         return {"contexts_with": None, "passages": None}
-    counts = [sum(e.gold and (e.kept or not kept_only) for e in t.context) for t in trials]
-    return {
-        "contexts_with": sum(c > 0 for c in counts) / len(trials),
-        "passages": sum(counts) / len(trials),
-    }
+    return {"contexts_with": int((gold > 0).sum()) / n, "passages": int(gold.sum()) / n}

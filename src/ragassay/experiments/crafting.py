@@ -11,11 +11,17 @@ from typing import Any
 from ragassay import __version__, canon, config
 from ragassay.data.poison_file import PoisonLine, append_poison, open_for_append
 from ragassay.errors import DataError
-from ragassay.experiments.clients import cache_folder, open_clients, open_index
+from ragassay.experiments.clients import cache_folder, open_clients, open_index, open_pool
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.outcomes import outcome_of
 from ragassay.experiments.paraphrases import with_paraphrases
-from ragassay.experiments.poison import Crafter, delivery, delivery_warnings, standing_poison
+from ragassay.experiments.poison import (
+    Crafted,
+    Crafter,
+    delivery,
+    delivery_warnings,
+    standing_poison,
+)
 from ragassay.experiments.setup import Experiment, NamedAttack, Setup, set_up
 from ragassay.experiments.victim import AttackedSystem
 from ragassay.plugins.accelerator import device_name
@@ -102,11 +108,12 @@ def craft_file(experiment: Experiment, out: Path, monitor: Monitor | None = None
     kept = {line.poison.query_id: line for line in open_for_append(out)}
     cache = cache_folder()
     with ExitStack() as stack:
-        clients = stack.enter_context(open_clients(setup, cache))
+        pool = stack.enter_context(open_pool(experiment.file.run, monitor))
+        clients = stack.enter_context(open_clients(setup, cache, pool))
         setup = with_paraphrases(setup, clients.helper)
         system = AttackedSystem(
             setup,
-            lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor)),
+            lambda: stack.enter_context(open_index(setup, setup.arms[0], cache, monitor, pool)),
             lambda: clients.of(setup.victims[0]),
             clients.opened,
         )
@@ -117,14 +124,16 @@ def craft_file(experiment: Experiment, out: Path, monitor: Monitor | None = None
         _refuse_strangers(kept, setup, out)
         monitor.stage(f"crafting {attack.title}")
         lines = []
+        standing = {q.id: standing_poison(setup, sets, before, q) for q in setup.attacked}
+        missing = [query for query in setup.attacked if query.id not in kept]
+        made = crafter.each(attack, missing, standing)
         for query in setup.attacked:
-            standing = standing_poison(setup, sets, before, query)
             line = kept.get(query.id)
             if line is None:
-                line = _line(crafter, attack, query, standing)
+                line = _line(crafter, attack, query, standing[query.id], next(made))
                 append_poison(out, line)
             else:
-                _check_key(line, crafter, attack, query, standing, out)
+                _check_key(line, crafter, attack, query, standing[query.id], out)
             lines.append(line)
             monitor.progress(len(lines), len(setup.attacked))
     sets |= {(attack.title, line.poison.query_id): line.poison for line in lines}
@@ -165,17 +174,21 @@ def _earlier(crafter: Crafter, monitor: Monitor) -> dict[tuple[str, str], Poison
     for number, attack in enumerate(setup.attacks[:-1]):
         monitor.stage(f"crafting {attack.title}, which comes before")
         before = [other.title for other in setup.attacks[:number]] if attack.sequential else []
-        for query in setup.attacked:
-            standing = standing_poison(setup, sets, before, query)
-            sets[attack.title, query.id] = crafter.craft(attack, query, standing).poison
+        standing = {q.id: standing_poison(setup, sets, before, q) for q in setup.attacked}
+        made = crafter.each(attack, setup.attacked, standing)
+        for query, crafted in zip(setup.attacked, made, strict=True):
+            sets[attack.title, query.id] = crafted.poison
     return sets
 
 
 def _line(
-    crafter: Crafter, attack: NamedAttack, query: Query, standing: Sequence[Passage]
+    crafter: Crafter,
+    attack: NamedAttack,
+    query: Query,
+    standing: Sequence[Passage],
+    made: Crafted,
 ) -> PoisonLine:
     setup = crafter.setup
-    made = crafter.craft(attack, query, standing)
     return PoisonLine(
         key=crafter.key(attack, query, standing),
         question=query.text,

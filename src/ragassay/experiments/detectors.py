@@ -22,7 +22,8 @@ from ragassay.stats.operating import (
     scores_by_budget,
 )
 from ragassay.stats.roc import auroc_interval
-from ragassay.types import Query, TrialRecord
+from ragassay.store.columns import Trial
+from ragassay.types import Query
 
 UNDEFENDED = "none"
 
@@ -109,7 +110,7 @@ def detector_table(
 
 def _report(
     rate: str,
-    trials: tuple[Iterable[TrialRecord | None], Iterable[TrialRecord | None]],
+    trials: tuple[Iterable[Trial | None], Iterable[Trial | None]],
     labels: tuple[Sequence[bool | None], Sequence[bool | None]],
     *,
     confidence: float,
@@ -128,15 +129,14 @@ def _report(
     return plain
 
 
-def _thresholds(trial: TrialRecord | None) -> Mapping[str, float]:
-    found: Any = trial.trace.get("thresholds") if trial is not None else None
-    return found if isinstance(found, Mapping) else {}
+def _thresholds(trial: Trial | None) -> Mapping[str, float]:
+    return {} if trial is None else trial.thresholds
 
 
-def _score(trial: TrialRecord | None) -> float | None:
-    return None if trial is None else trial.suspicion.get("context")
+def _score(trial: Trial | None) -> float | None:
+    return None if trial is None else trial.detected
 
 
-def _margin(trial: TrialRecord | None, rate: str) -> float | None:
+def _margin(trial: Trial | None, rate: str) -> float | None:
     score, threshold = _score(trial), _thresholds(trial).get(rate)
     return None if score is None or threshold is None else score - threshold

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ragassay.experiments.conditions import (
+from ragassay.experiments.conditions import Queries
+from ragassay.stats.agreement import cohen_kappa
+from ragassay.store.columns import (
     NEGATIVE,
     NOT_APPLICABLE,
     NOT_SCORED,
     POSITIVE,
     UNCERTAIN,
     Codes,
-    Queries,
-    Scores,
-    label_code,
+    Ints,
+    Trials,
 )
-from ragassay.stats.agreement import cohen_kappa
 from ragassay.types import ScoreRecord, TrialRecord
 
 MAX_LISTED = 50
@@ -41,45 +41,48 @@ class Answers:
     read; ``conflicts`` counts distinct answers to which it gave different ones.
     """
 
-    firsts: Sequence[TrialRecord]
+    number: int
     codes: Mapping[str, Codes]
     conflicts: Mapping[str, int]
 
     @classmethod
     def collect(
-        cls,
-        trials: Sequence[TrialRecord],
-        queries: Queries,
-        scores: Scores,
-        scorers: Sequence[str],
+        cls, trials: Trials, rows: Ints, queries: Queries, scorers: Sequence[str]
     ) -> Answers:
-        """Number the distinct answers of trials, which are in the order of their keys."""
-        places: dict[tuple[Any, ...], int] = {}
-        firsts: list[TrialRecord] = []
-        number = np.empty(len(trials), dtype=np.int64)
-        for i, trial in enumerate(trials):
-            content = _content(trial, queries)
-            if content not in places:
-                places[content] = len(firsts)
-                firsts.append(trial)
-            number[i] = places[content]
+        """Number the distinct answers of some rows, which are in the order of their keys."""
+        number = _contents(trials, rows, queries)
+        size = int(number.max(initial=-1)) + 1
         codes, conflicts = {}, {}
         for scorer in scorers:
-            given = np.fromiter(
-                (label_code(scores.get((trial.key, scorer))) for trial in trials),
-                dtype=np.int8, count=len(trials),
-            )  # fmt: skip
-            codes[scorer], conflicts[scorer] = _first_read(given, number, len(firsts))
-        return cls(firsts, codes, conflicts)
+            given = trials.labels(scorer)[rows]
+            codes[scorer], conflicts[scorer] = _first_read(given, number, size)
+        return cls(size, codes, conflicts)
 
 
-def _content(trial: TrialRecord, queries: Queries) -> tuple[Any, ...]:
-    """What a judge sees of an answer; equal to it where canon.content_key is equal."""
-    known = queries.get(trial.spec.query_id)
+def _contents(trials: Trials, rows: Ints, queries: Queries) -> Ints:
+    """Number what a judge sees of answers; equal where canon.content_key is equal."""
+    seen: dict[Any, int] = {}
+    of_query = np.fromiter(
+        (seen.setdefault(_asked(name, queries), len(seen)) for name in trials.query.values),
+        dtype=np.uint64, count=len(trials.query.values),
+    )  # fmt: skip
+    table = np.empty(len(rows), dtype=[("asked", "u8"), ("first", "u8"), ("second", "u8")])
+    table["asked"] = of_query[trials.query.codes[rows]]
+    table["first"], table["second"] = trials.answers[rows].T
+    # Sorted by its three words: a sort of whole rows is slower by far.
+    order = np.lexsort((table["second"], table["first"], table["asked"]))
+    ordered = table[order]
+    number = np.zeros(len(rows), dtype=np.int64)
+    number[order[1:]] = np.cumsum(ordered[1:] != ordered[:-1])
+    return number
+
+
+def _asked(name: str, queries: Queries) -> tuple[Any, ...]:
+    known = queries.get(name)
     if known is None:
-        return (trial.spec.query_id, trial.answer)
+        return (name,)
     query, target = known
-    return (query.text, target.wanted, target.references, trial.answer)
+    return (query.text, target.wanted, target.references)
 
 
 def _first_read(given: Codes, number: Any, size: int) -> tuple[Codes, int]:
@@ -114,19 +117,16 @@ def pair_table(a: str, b: str, codes: Mapping[str, Codes]) -> dict[str, Any]:
     }
 
 
-def coverage(
-    scorer: str, done: Sequence[TrialRecord], scores: Scores, conflicts: int
-) -> dict[str, Any]:
+def coverage(scorer: str, codes: Codes, conflicts: int) -> dict[str, Any]:
     """How many of the answers a scorer labeled, and how."""
-    codes = [label_code(scores.get((trial.key, scorer))) for trial in done]
     return {
         "scorer": scorer,
-        "answers": len(done),
-        "positive": codes.count(POSITIVE),
-        "negative": codes.count(NEGATIVE),
-        "uncertain": codes.count(UNCERTAIN),
-        "not_scored": codes.count(NOT_SCORED),
-        "not_applicable": codes.count(NOT_APPLICABLE),
+        "answers": len(codes),
+        "positive": int((codes == POSITIVE).sum()),
+        "negative": int((codes == NEGATIVE).sum()),
+        "uncertain": int((codes == UNCERTAIN).sum()),
+        "not_scored": int((codes == NOT_SCORED).sum()),
+        "not_applicable": int((codes == NOT_APPLICABLE).sum()),
         "conflicting": conflicts,
     }
 
@@ -134,43 +134,40 @@ def coverage(
 # ---------------------------------------------------------------- substrings that are no tokens
 
 
-def vanishing(done: Sequence[TrialRecord], queries: Queries, scores: Scores) -> dict[str, Any]:
-    """Successes by substring that are none by whole tokens: "males" in "females"."""
-    hits = 0
-    lost: dict[tuple[Any, ...], list[TrialRecord]] = {}
-    for trial in done:
-        within = scores.get((trial.key, WITHIN))
-        if label_code(within) != POSITIVE:
-            continue
-        hits += 1
-        if label_code(scores.get((trial.key, WHOLE))) == NEGATIVE:
-            lost.setdefault(_content(trial, queries), []).append(trial)
+def vanishing(trials: Trials, done: Ints, queries: Queries) -> dict[str, Any]:
+    """Successes by substring that are none by whole tokens: "males" in "females".
+
+    ``done`` are rows in the order of their keys.
+    """
+    within = trials.labels(WITHIN)[done] == POSITIVE
+    lost = done[within & (trials.labels(WHOLE)[done] == NEGATIVE)]
+    number = _contents(trials, lost, queries)
+    _, first, times = np.unique(number, return_index=True, return_counts=True)
     order = {query_id: i for i, query_id in enumerate(queries)}
-    listed = sorted(
-        lost.values(),
-        key=lambda trials: (
-            -len(trials), order.get(trials[0].spec.query_id, len(order)), trials[0].key
-        ),
-    )  # fmt: skip
+    places = np.array([order.get(name, len(order)) for name in trials.query.values], dtype=np.int64)
+    asked = places[trials.query.codes[lost[first]]] if len(lost) else first
+    listed = np.lexsort((first, asked, -times))[:MAX_LISTED]
+    rows = lost[first[listed]].tolist()
+    records, scores = trials.source.trials(rows), trials.source.scores(WITHIN, rows)
     return {
         "from": WITHIN,
         "to": WHOLE,
-        "count": sum(len(trials) for trials in lost.values()),
-        "of": hits,
-        "distinct": len(lost),
+        "count": len(lost),
+        "of": int(within.sum()),
+        "distinct": len(first),
         "records": [
-            _listed(trials, queries, scores[trials[0].key, WITHIN])
-            for trials in listed[:MAX_LISTED]
+            _listed(trial, int(times[i]), queries, score)
+            for i, trial, score in zip(listed, records, scores, strict=True)
+            if score is not None
         ],
     }
 
 
-def _listed(trials: Sequence[TrialRecord], queries: Queries, score: ScoreRecord) -> dict[str, Any]:
-    trial = trials[0]
+def _listed(trial: TrialRecord, times: int, queries: Queries, score: ScoreRecord) -> dict[str, Any]:
     known = queries.get(trial.spec.query_id)
     return {
         "trial": trial.key,
-        "times": len(trials),
+        "times": times,
         "query_id": trial.spec.query_id,
         "setting": trial.spec.setting,
         "attack": trial.spec.attack,

@@ -51,7 +51,7 @@ def analyze(store: RunFolder, scorers: Sequence[str] | None = None) -> dict[str,
     """Analyze a run folder; see :func:`ragassay.experiments.protocols.analyze`."""
     resolved = store.read_json("resolved.json")
     settings = resolved["experiment"]
-    chosen = choose_scorers(resolved, store.scores(), scorers, store.path)
+    chosen = choose_scorers(resolved, {name for _, name in store.scores()}, scorers, store.path)
     headline = resolved["headline"] if resolved["headline"] in chosen else chosen[0]
     records = DoseRecords.read(store, [resolved["headline"], *chosen], _rules(resolved))
     draws = Draws(

@@ -237,7 +237,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
             calls[defense.title] += questions * places * each
     done = 0
     if folder.is_dir():
-        done = sum(one.status == "done" for one in RunFolder(folder).trials().values())
+        done = RunFolder(folder).index("trials").newest_done()
     doses = [len([d for d in doses_of(setup, arm) if d]) for arm in setup.arms]
     return Estimate(
         folder=folder,

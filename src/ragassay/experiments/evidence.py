@@ -35,9 +35,9 @@ from ragassay.experiments.controls import (
 )
 from ragassay.stats.attribution import MAX_PASSAGES, Attribution, attribute, together_table
 from ragassay.stats.intervals import wilson
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+from ragassay.store.columns import Spots, Trial, Trials
+from ragassay.types import Query, Target
 
-Spot = tuple[str, str, str, int, str, str]  # query, setting, attack, budget, defense, control
 Truth = bool | None
 
 ALL_QUERIES = (
@@ -76,31 +76,22 @@ def negation(part: Truth) -> Truth:
 class Answers:
     """The trials of a run by place, control trials among them, and what the scorers say."""
 
-    trials: Mapping[Spot, TrialRecord]
-    scores: Mapping[tuple[str, str], ScoreRecord]
+    trials: Spots
 
     @classmethod
-    def of(
-        cls, records: Iterable[TrialRecord], scores: Mapping[tuple[str, str], ScoreRecord]
-    ) -> Answers:
-        """Index the records of a run."""
-        return cls(
-            trials={
-                (
-                    r.spec.query_id, r.spec.setting, r.spec.attack, r.spec.budget,
-                    r.spec.defense_label, r.spec.control,
-                ): r
-                for r in records
-            },
-            scores=scores,
-        )  # fmt: skip
+    def of(cls, trials: Trials) -> Answers:
+        """Index the trials of a run."""
+        return cls(trials=Spots(trials))
 
-    def positive(self, trial: TrialRecord | None, scorer: str) -> Truth:
+    def positive(self, trial: Trial | None, scorer: str) -> Truth:
         """Whether an answer is target-positive; ``None`` where it is missing or undecided."""
-        if trial is None or trial.status != "done":
-            return None
-        score = self.scores.get((trial.key, scorer))
-        return None if score is None else score.target_positive
+        return None if trial is None else trial.positive(scorer)
+
+    def texts(self, trials: Sequence[Trial | None]) -> list[str | None]:
+        """The answers of some trials, read again; ``None`` where there is no trial."""
+        rows = [trial.row for trial in trials if trial is not None]
+        read = iter(self.trials.trials.source.trials(rows))
+        return [None if trial is None else next(read).answer or "" for trial in trials]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

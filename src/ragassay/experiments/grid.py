@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from ragassay.data.released import read_targets
 from ragassay.errors import ConfigError, StoreError
 from ragassay.experiments.setup import load_experiment
 from ragassay.experiments.targets import By, propose, write_targets
+from ragassay.matching import normalize_question
 
 MAX_PROPOSED = 400
 
@@ -161,13 +163,28 @@ def _questions(
                 "_id": target.query_id, "text": target.question,
                 "metadata": {"correct_answers": list(target.references)},
             })  # fmt: skip
-    for mark, part in zip(marks, parts, strict=True):
-        rows += [
-            {"_id": mark + each.id, "text": each.text,
-             "metadata": {"correct_answers": list(each.references)}}
-            for each in part.questions if mark + each.id not in asked
-        ]  # fmt: skip
-    return rows
+    others = [
+        {"_id": mark + each.id, "text": each.text,
+         "metadata": {"correct_answers": list(each.references)}}
+        for mark, part in zip(marks, parts, strict=True)
+        for each in part.questions if mark + each.id not in asked
+    ]  # fmt: skip
+    return rows + _mixed(others)
+
+
+def _mixed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order questions by digests of their ids, those that are asked again behind all others.
+
+    A ladder climbs with the first so many: they shall come from all folders, and be different.
+    """
+    order = sorted(rows, key=lambda row: canon.digest(["grid", row["_id"]]))
+    seen: Counter[str] = Counter()
+    times = []
+    for row in order:
+        key = normalize_question(row["text"])
+        times.append(seen[key])
+        seen[key] += 1
+    return [order[i] for i in sorted(range(len(order)), key=lambda i: times[i])]
 
 
 def _target(target: ReleasedTarget) -> dict[str, Any]:

@@ -7,11 +7,13 @@ everything finished kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from ragassay.cluster.pool import Pool
 from ragassay.errors import BackendError, Interrupted
+from ragassay.experiments.clients import threads_for
 from ragassay.experiments.labeling import stamped
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.setup import Named, Setup, Victim
@@ -34,12 +36,28 @@ class Work:
     bench: Bench
     model: ModelClient
     monitor: Monitor
+    pool: Pool | None = None
 
     @property
     def workers(self) -> int:
         """How many trials run at once: as configured, else by the kind of generator."""
         wanted = self.setup.experiment.file.run.workers
-        return wanted or (128 if self.victim.generator.instance.gathers else 32)
+        return wanted or threads_for(self.victim.generator.instance, self.pool)
+
+
+class Written:
+    """Ids that a stream has: those of its index, and those that were added since."""
+
+    def __init__(self, there: Container[str] = ()) -> None:
+        self._there = there
+        self._new: set[str] = set()
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._new or key in self._there
+
+    def update(self, keys: Iterable[str]) -> None:
+        """Add ids."""
+        self._new.update(keys)
 
 
 @dataclass(slots=True)
@@ -51,7 +69,7 @@ class Spent:
     evidence_calls: int = 0
     failures_in_a_row: int = 0
     last_error: str = ""
-    passages: set[str] = field(default_factory=set)
+    passages: Written = field(default_factory=Written)
 
 
 def run_jobs(jobs: Sequence[Job], work: Work, spent: Spent) -> None:
@@ -64,7 +82,7 @@ def run_jobs(jobs: Sequence[Job], work: Work, spent: Spent) -> None:
     Interrupted
         The user stopped the run; finished trials are kept.
     """
-    done = {key for key, record in work.folder.trials().items() if record.status == "done"}
+    done = work.folder.index("trials").done([job.key for job in jobs])
     todo = [job for job in jobs if job.key not in done]
     reused = len(jobs) - len(todo)
     spent.trials_reused += reused

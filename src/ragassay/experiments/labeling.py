@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ragassay import canon
+from ragassay.cluster.pool import Pool
 from ragassay.errors import StoreError, TooManyFailures
 from ragassay.experiments.asking import Asker, asking
 from ragassay.experiments.setup import Named
@@ -101,7 +102,7 @@ class Labels:
         ]
 
     def _is_current(self, key: str, scorer: Named, named: str | None) -> bool:
-        known = self._known.get((key, scorer.title))
+        known = self._known.get(scorer.title, {}).get(key)
         if known is None or known.pending:
             return False
         return (known.identity or named) == scorer.identity
@@ -112,7 +113,7 @@ class Labels:
         stale = [
             answered.trial_key
             for answered in missing
-            if (known := self._known.get((answered.trial_key, title))) is not None
+            if (known := self._known.get(title, {}).get(answered.trial_key)) is not None
             and not known.pending
         ]
         record = _withdrawn(scorer)
@@ -144,6 +145,7 @@ def label(
     headline: str = "",
     workers: int = 0,
     progress: Progress = lambda done, total: None,
+    pool: Pool | None = None,
 ) -> list[Labeled]:
     """Label every answer of a folder that lacks a label; the folder must be held for writing.
 
@@ -159,6 +161,8 @@ def label(
         The scorer that leads the report from now on; empty: as it is.
     workers : int
         Threads that ask a model; 0 chooses by the model.
+    pool : Pool, optional
+        Workers that models run on, where they run in a process.
 
     Returns
     -------
@@ -183,7 +187,7 @@ def label(
     for task in tasks:
         if task.result.asks_a_model and task.missing:
             start = time.perf_counter()
-            _ask_about(folder, task, asking(task.scorer, cache, workers), progress)
+            _ask_about(folder, task, asking(task.scorer, cache, workers, pool), progress)
             task.result.seconds = round(time.perf_counter() - start, 3)
     return [task.result for task in tasks]
 
@@ -335,28 +339,27 @@ def _answers(folder: RunFolder) -> list[Answered]:
     Where a question has several targets, an answer stands once for each of them.
     """
     queries, several = folder.queries(), folder.targets()
-    bodies = dict(folder.read("trials"))
-    answers = []
-    for key, body in bodies.items():
+    found: dict[str, list[Answered]] = {}
+    texts: dict[str, str] = {}  # equal answers are kept once
+    for key, body in folder.read("trials"):
         try:
             place = queries.get(body["spec"]["query_id"])
             told = body["status"] == "done" and body["answer"] is not None
             if not told or place is None:
+                found[key] = []
                 continue
+            body["answer"] = texts.setdefault(body["answer"], body["answer"])
             answer = _answered(key, body, place)
             named = several.get(answer.query.id)
-            if named is None:
-                answers.append(answer)
-                continue
-            answers += [
+            found[key] = [answer] if named is None else [
                 replace(answer, trial_key=score_key(key, name), target=target)
                 for name, target in named.items()
-            ]
+            ]  # fmt: skip
         except (KeyError, TypeError) as error:
             raise StoreError(
                 f"{folder.path / 'trials.jsonl'}: record {key[:12]} lacks {error}"
             ) from error
-    return answers
+    return [answer for some in found.values() for answer in some]
 
 
 def _answered(key: str, body: Mapping[str, Any], place: tuple[Query, Target]) -> Answered:
@@ -371,11 +374,13 @@ def _answered(key: str, body: Mapping[str, Any], place: tuple[Query, Target]) ->
     )
 
 
-def _known(folder: RunFolder) -> dict[tuple[str, str], _Known]:
-    known = {}
+def _known(folder: RunFolder) -> dict[str, dict[str, _Known]]:
+    """The labels that are there, by scorer and key; equal values are kept once."""
+    known: dict[str, dict[str, _Known]] = {}
+    values: dict[tuple[str | None, bool], _Known] = {}
     for _, body in folder.read("scores"):
         provenance = body.get("provenance") or {}
-        known[body["trial_key"], body["scorer"]] = _Known(
-            provenance.get("identity"), bool(provenance.get("pending"))
-        )
+        said = provenance.get("identity"), bool(provenance.get("pending"))
+        value = values.get(said) or values.setdefault(said, _Known(*said))
+        known.setdefault(body["scorer"], {})[body["trial_key"]] = value
     return known

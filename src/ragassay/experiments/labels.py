@@ -13,7 +13,7 @@ two scorers are compared, as each is judged once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -22,19 +22,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from ragassay.canon import rng_for
-from ragassay.experiments.conditions import (
-    FAILED,
-    MISSING,
-    NOT_APPLICABLE,
-    UNCERTAIN,
-    UNDEFENDED,
-    Codes,
-    Conditions,
-    Queries,
-    Scores,
-    bounds,
-    label_code,
-)
+from ragassay.experiments.conditions import UNDEFENDED, Conditions, Queries, bounds
 from ragassay.experiments.distinct import (
     WHOLE,
     WITHIN,
@@ -44,7 +32,7 @@ from ragassay.experiments.distinct import (
     vanishing,
 )
 from ragassay.stats.paired import decisive_difference
-from ragassay.types import TrialRecord
+from ragassay.store.columns import FAILED, MISSING, NOT_APPLICABLE, UNCERTAIN, Codes, Ints
 
 MIN_RANKED = 3
 
@@ -54,7 +42,7 @@ Place = tuple[str, str, int]  # setting, attack, budget
 def compare_labels(
     conditions: Conditions,
     summary: Mapping[str, Any],
-    trials: Iterable[TrialRecord],
+    rows: Ints,
     queries: Queries,
     seed: int,
 ) -> dict[str, Any] | None:
@@ -66,8 +54,8 @@ def compare_labels(
         The answers of the run by place.
     summary : mapping
         The analysis so far: ``scorers``, ``cells``, ``confidence`` and ``draws``.
-    trials : iterable of TrialRecord
-        All trials.
+    rows : array
+        The trials to compare, rows of those of ``conditions``.
     queries : mapping
         Questions and targets by query id.
     seed : int
@@ -79,12 +67,17 @@ def compare_labels(
         See the reference of ``summary.json``; None where fewer than two scorers read any answer
         for its target.
     """
-    ordered = sorted(trials, key=lambda trial: trial.key)
-    done = [trial for trial in ordered if trial.status == "done"]
-    scorers = [name for name in summary["scorers"] if _reads(name, done, conditions.scores)]
+    trials = conditions.trials
+    chosen = np.zeros(len(trials), dtype=np.bool_)
+    chosen[rows] = True
+    done = trials.by_key[(chosen & trials.done)[trials.by_key]]
+    # A scorer that says of any answer that it gives the target, does not, or is uncertain.
+    scorers = [
+        name for name in summary["scorers"] if (trials.labels(name)[done] >= UNCERTAIN).any()
+    ]
     if len(scorers) < 2:
         return None
-    answers = Answers.collect(done, queries, conditions.scores, scorers)
+    answers = Answers.collect(trials, done, queries, scorers)
     places: dict[Place, list[Mapping[str, Any]]] = {}
     for cell in summary["cells"]:
         if cell["budget"]:
@@ -94,24 +87,19 @@ def compare_labels(
     return {
         "scorers": scorers,
         "answers": len(done),
-        "distinct": len(answers.firsts),
+        "distinct": answers.number,
         "coverage": [
-            coverage(name, done, conditions.scores, answers.conflicts[name]) for name in scorers
+            coverage(name, trials.labels(name)[done], answers.conflicts[name]) for name in scorers
         ],
         "cells": [
             _place(place, cells, scorers, bootstrap) for place, cells in places.items()
         ],
         "pairs": [pair_table(a, b, answers.codes) for a, b in combinations(scorers, 2)],
         "vanishing": (
-            vanishing(done, queries, conditions.scores)
+            vanishing(trials, done, queries)
             if {WITHIN, WHOLE} <= set(scorers) else None
         ),
     }  # fmt: skip
-
-
-def _reads(scorer: str, trials: Iterable[TrialRecord], scores: Scores) -> bool:
-    """Whether a scorer says of any answer that it gives the target, does not, or is uncertain."""
-    return any(label_code(scores.get((trial.key, scorer))) >= UNCERTAIN for trial in trials)
 
 
 # ------------------------------------------------------------------------ one setting and attack

@@ -123,7 +123,9 @@ class _Analysis:
             if self.asked is not None:
                 raise ConfigError("no answer was given in this run, so there is nothing to score")
             return list(self.resolved["scorers"])
-        return choose_scorers(self.resolved, self.scores, self.asked, self.store.path)
+        return choose_scorers(
+            self.resolved, {name for _, name in self.scores}, self.asked, self.store.path
+        )
 
     # -------------------------------------------------------------------------- profiles
 

@@ -27,7 +27,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     folder = setup.run_folder(out)
     done = 0
     if folder.is_dir():
-        done = sum(record.status == "done" for record in RunFolder(folder).trials().values())
+        done = RunFolder(folder).index("trials").newest_done()
     rungs = ", ".join(variant_name(*each) for each in part.variants)
     return Estimate(
         folder=folder,

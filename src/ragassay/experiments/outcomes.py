@@ -17,18 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragassay.canon import to_plain
-from ragassay.experiments.conditions import (
-    NEGATIVE,
-    POSITIVE,
-    UNDEFENDED,
-    Cell,
-    Condition,
-    Conditions,
-    rate,
-)
+from ragassay.experiments.conditions import UNDEFENDED, Cell, Conditions, rate
+from ragassay.store.columns import NEGATIVE, POSITIVE
 
 Outcome = Literal["target", "declined", "incorrect"]
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
@@ -93,7 +85,7 @@ def outcome_rows(
             )  # fmt: skip
             handled = clean == handled_code
             both = handled & attacked
-            won = both & (poisoned != handled_code) & _reached(four[pair[1]])
+            won = both & (poisoned != handled_code) & four[pair[1]].poisoned
             rows.append(
                 {
                     "scorer": scorer,
@@ -105,14 +97,3 @@ def outcome_rows(
                 }
             )
     return rows
-
-
-def _reached(condition: Condition) -> NDArray[np.bool_]:
-    """Which contexts hold any poison, shape (queries,)."""
-    return np.array(
-        [
-            trial is not None and any(entry.origin != "corpus" for entry in trial.context)
-            for trial in condition.trials
-        ],
-        dtype=np.bool_,
-    )

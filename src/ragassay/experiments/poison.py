@@ -6,13 +6,13 @@ longer than ``max_words``. What is missing is recorded and reported, never made 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ragassay.canon import digest, rng_for
 from ragassay.errors import ConfigError
+from ragassay.experiments.craft_together import SharedClock, in_order, only_asks
 from ragassay.experiments.setup import NamedAttack, Setup
 from ragassay.experiments.view import Asks, Reach, System, View
 from ragassay.store import RunFolder
@@ -54,14 +54,16 @@ def visible_target(target: Target, knowledge: Knowledge) -> Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crafter:
-    """Crafts for one question at a time, with a view of what the attack may reach.
+    """Crafts for a question, with a view of what the attack may reach.
 
-    ``system`` is absent where only attacks that reach for no system are crafted.
+    ``system`` is absent where only attacks that reach for no system are crafted. Questions that
+    are crafted for at the same time share the wall time of their costs.
     """
 
     setup: Setup
     helper: Asks
     system: System | None = None
+    clock: SharedClock = field(default_factory=SharedClock)
 
     def key(self, attack: NamedAttack, query: Query, standing: Sequence[Passage]) -> str:
         """Digest everything that the texts can depend on."""
@@ -130,12 +132,35 @@ class Crafter:
             ),
         )
         rng = rng_for(self.setup.experiment.file.seed, "craft", attack.identity, query.id)
-        start = time.perf_counter()
-        poison = attack.instance.craft(visible_target(target, knowledge), view, rng)
-        cost = replace(view.cost, seconds=round(time.perf_counter() - start, 6))
+        started = self.clock.start()
+        try:
+            poison = attack.instance.craft(visible_target(target, knowledge), view, rng)
+        finally:
+            seconds = self.clock.stop(started)
+        cost = replace(view.cost, seconds=round(seconds, 6))
         untargeted = getattr(attack.instance, "untargeted", False)
         poison = replace(poison, cost=cost, wanted=() if untargeted else target.wanted)
         return self._within_budget(attack, query, poison)
+
+    def each(
+        self,
+        attack: NamedAttack,
+        queries: Sequence[Query],
+        standing: Mapping[str, Sequence[Passage]],
+    ) -> Iterator[Crafted]:
+        """Craft for questions, in their order; at the same time where none can tell.
+
+        ``standing`` holds by question what other attackers have put into its corpus.
+
+        Raises
+        ------
+        ConfigError, KnowledgeError
+            As :meth:`craft`.
+        """
+        if not only_asks(attack):
+            yield from (self.craft(attack, query, standing[query.id]) for query in queries)
+            return
+        yield from in_order(queries, lambda query: self.craft(attack, query), self.helper)
 
     def _defense(self, attack: NamedAttack) -> str | None:
         """Identity of the defense that the attack is tuned against."""
@@ -190,11 +215,14 @@ def craft_all(
     total = len(setup.attacks) * len(setup.attacked)
     for number, attack in enumerate(setup.attacks):
         before = [other.title for other in setup.attacks[:number]] if attack.sequential else []
+        standing = {q.id: standing_poison(setup, sets, before, q) for q in setup.attacked}
+        keys = {q.id: crafter.key(attack, q, standing[q.id]) for q in setup.attacked}
+        missing = [q for q in setup.attacked if keys[q.id] not in known]
+        made = crafter.each(attack, missing, standing)
         for query in setup.attacked:
-            standing = standing_poison(setup, sets, before, query)
-            key = crafter.key(attack, query, standing)
+            key = keys[query.id]
             if key not in known:
-                known[key] = crafter.craft(attack, query, standing).poison
+                known[key] = next(made).poison
                 folder.append("poison", key, known[key])
             sets[attack.title, query.id] = known[key]
             if progress is not None:

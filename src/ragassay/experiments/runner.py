@@ -11,8 +11,8 @@ from typing import Any
 from ragassay import canon
 from ragassay.errors import Interrupted, TooManyFailures
 from ragassay.experiments.claim import claim
-from ragassay.experiments.clients import cache_folder, open_clients
-from ragassay.experiments.jobs import STOPPED, Spent
+from ragassay.experiments.clients import cache_folder, open_clients, open_pool
+from ragassay.experiments.jobs import STOPPED, Spent, Written
 from ragassay.experiments.labeling import insist, label
 from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.paraphrases import with_paraphrases
@@ -28,6 +28,7 @@ class RunResult:
     """What a run left behind, and what it spent this time.
 
     ``evidence_calls`` are those of ``model_calls`` that answered contexts with evidence removed.
+    Tokens are those of ``model_calls``.
     """
 
     folder: Path
@@ -40,6 +41,8 @@ class RunResult:
     seconds: float
     model_seconds: float
     encoder_seconds: float
+    input_tokens: int
+    output_tokens: int
 
 
 def run(
@@ -88,11 +91,15 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
     setup = protocol(experiment.file.protocol).set_up(experiment)
     folder = RunFolder(setup.run_folder(out))
     cache = cache_folder()
-    with folder.writer(), ExitStack() as stack:
-        clients = stack.enter_context(open_clients(setup, cache))
+    run = experiment.file.run
+    size = max(1, round(run.segment_mib * 2**20))
+    with ExitStack() as stack:
+        pool = stack.enter_context(open_pool(run, monitor))
+        stack.enter_context(folder.writer(compression=run.compression, segment_bytes=size))
+        clients = stack.enter_context(open_clients(setup, cache, pool))
         setup = with_paraphrases(setup, clients.helper)
         claim(folder, setup)
-        spent = Spent(passages=folder.keys("passages"))
+        spent = Spent(passages=Written(folder.index("passages")))
         session = Session(
             setup=setup, folder=folder, cache=cache, clients=clients, monitor=monitor,
             spent=spent, stack=stack,
@@ -100,7 +107,7 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
         played = protocol(setup.protocol)
         played.play(session)
         monitor.stage("labeling answers")
-        labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress)
+        labeled = label(folder, setup.scorers, cache=cache, progress=monitor.progress, pool=pool)
         note(folder, [each for each in labeled if each.asks_a_model])
         monitor.stage("analyzing")
         summary = played.analyze(folder, None)
@@ -117,8 +124,12 @@ def _run(experiment: Experiment, out: Path | None, monitor: Monitor) -> RunResul
             seconds=time.perf_counter() - start,
             model_seconds=clients.seconds,
             encoder_seconds=sum(getattr(i, "encode_seconds", 0.0) for i in indexes),
+            input_tokens=clients.input_tokens,
+            output_tokens=clients.output_tokens,
         )
         folder.write_text("timing.json", canon.dumps(_timing(result)) + "\n")
+        folder.pack()
+        folder.refresh_indexes()
     _within_budget(result, experiment, spent.last_error)
     insist(labeled, folder.path)
     return result
@@ -146,6 +157,8 @@ def _timing(result: RunResult) -> dict[str, Any]:
         "model_seconds": round(result.model_seconds, 3),
         "encoder_seconds": round(result.encoder_seconds, 3),
         "model_calls": result.model_calls,
+        "input_tokens": result.input_tokens,
+        "output_tokens": result.output_tokens,
         "evidence_calls": result.evidence_calls,
         "encoded_texts": result.encoded_texts,
         "trials_run": result.trials_run,

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ragassay.experiments.detectors import detector_table
 from ragassay.experiments.evidence import Answers, Where, evidence_table
 from ragassay.experiments.exposure import exposure_rows
 from ragassay.experiments.utility import utility_row
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+from ragassay.store.columns import Trials
+from ragassay.types import Query, Target
 
 Members = Mapping[str, Sequence[tuple[Query, Target]]]
 
 
 def sections(
     resolved: Mapping[str, Any],
-    records: Sequence[TrialRecord],
-    scores: Mapping[tuple[str, str], ScoreRecord],
+    records: Trials,
     queries: Mapping[str, tuple[Query, Target]],
     members: Members,
 ) -> dict[str, Any]:
@@ -27,8 +29,8 @@ def sections(
     ----------
     resolved : mapping
         The run's resolved.json.
-    records, scores, queries
-        The run's streams.
+    records, queries
+        The run's trials with their labels, and its questions.
     members : mapping
         The attacked queries of each setting.
 
@@ -38,16 +40,16 @@ def sections(
         ``evidence`` (null where no evidence was removed), ``detectors``, ``utility`` and
         ``exposure``; lists are empty where the run has nothing of the kind.
     """
-    answers = Answers.of(records, scores)
+    answers = Answers.of(records)
     settings = resolved["experiment"]
     statistics = {**settings["statistics"], "seed": settings["seed"]}
     confidence = statistics["confidence"]
     scorers, defenses = list(resolved["scorers"]), list(resolved["defenses"])
     attacked: dict[str, set[tuple[str, int]]] = {}
-    for record in records:
-        if record.spec.budget:
-            cell = (record.spec.attack, record.spec.budget)
-            attacked.setdefault(record.spec.setting, set()).add(cell)
+    table = np.column_stack([records.setting.codes, records.attack.codes, records.budget])
+    for setting, attack, budget in np.unique(table[table[:, 2] > 0], axis=0).tolist():
+        cell = (records.attack.values[attack], budget)
+        attacked.setdefault(records.setting.values[setting], set()).add(cell)
     places = [
         Where(setting=setting, attack=attack, budget=budget, defense=defense)
         for setting in members
@@ -57,7 +59,7 @@ def sections(
     held_out = [pair for pair in queries.values() if pair[0].split == "utility"]
     return {
         "evidence": _evidence(answers, places, scorers, members, confidence)
-        if any(record.spec.control for record in records) or settings.get("evidence")
+        if any(records.control.values) or settings.get("evidence")
         else None,
         "detectors": [
             row
@@ -98,7 +100,7 @@ def _evidence(
     members: Members,
     confidence: float,
 ) -> dict[str, Any]:
-    controls = [trial for place, trial in answers.trials.items() if place[-1]]
+    controls = answers.trials.controls()
     return {
         "trials": {
             "controls": len(controls),

@@ -45,7 +45,7 @@ class Session:
         index = self.indexes.get(arm.title)
         if index is None:
             self.monitor.stage("encoding the corpus")
-            opened = open_index(self.setup, arm, self.cache, self.monitor)
+            opened = open_index(self.setup, arm, self.cache, self.monitor, self.clients.pool)
             index = self.indexes[arm.title] = self.stack.enter_context(opened)
         return index
 
@@ -114,5 +114,6 @@ class Session:
             bench=self.bench(setting),
             model=self.clients.of(setting.victim),
             monitor=self.monitor,
+            pool=self.clients.pool,
         )
         run_jobs(jobs, work, self.spent)

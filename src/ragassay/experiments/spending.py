@@ -127,6 +127,8 @@ def note(folder: RunFolder, labeled: Iterable[Labeled], prices: Prices | None = 
 def remote_host(backend: Generator) -> str:
     """The host that a generator sends prompts to, ``""`` where they stay on this machine.
 
+    Of several ``hosts``, the first that is not this machine.
+
     Examples
     --------
     >>> from types import SimpleNamespace
@@ -135,7 +137,11 @@ def remote_host(backend: Generator) -> str:
     >>> remote_host(SimpleNamespace(host="127.0.0.1:8000"))
     ''
     """
-    place = getattr(backend, "host", "")
+    places = getattr(backend, "hosts", None) or (getattr(backend, "host", ""),)
+    return next(filter(None, map(_elsewhere, places)), "")
+
+
+def _elsewhere(place: object) -> str:
     name = urlsplit(f"//{place}").hostname or "" if isinstance(place, str) else ""
     if name == "localhost" or name.endswith(".localhost"):
         return ""

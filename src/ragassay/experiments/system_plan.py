@@ -27,7 +27,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     each = len(setup.evaluated) * (1 + len(cells))
     done = 0
     if folder.is_dir():
-        done = sum(record.status == "done" for record in RunFolder(folder).trials().values())
+        done = RunFolder(folder).index("trials").newest_done()
     named = ", ".join(f"{attack} p={budget}" for attack, budget in cells)
     return Estimate(
         folder=folder,

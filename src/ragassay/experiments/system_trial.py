@@ -13,7 +13,7 @@ from ragassay.experiments.system_access import Access
 from ragassay.experiments.system_setup import SystemSetup
 from ragassay.matching import normalize_text
 from ragassay.plugins import SystemAnswer, UsedPassage
-from ragassay.types import ContextEntry, Passage, Query, Sampling, TrialRecord, TrialSpec
+from ragassay.types import ContextEntry, Passage, Query, Sampling, ToolUsage, TrialRecord, TrialSpec
 
 NOT_TOLD = Sampling(max_tokens=0)  # zero tokens: the decoding is not known
 _MAX_USED = 200
@@ -113,6 +113,7 @@ def asked(
         context=entries,
         answer=answer.text,
         declined=answer.declined,
+        usage=ToolUsage(model_calls=1),  # the question; what the system spends is its own affair
         seconds=round(time.perf_counter() - start, 6),
     )
     return record, passages

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ragassay.experiments.conditions import Condition
 from ragassay.experiments.outcomes import TARGET, outcome_of
 from ragassay.experiments.plan import UNDEFENDED
 from ragassay.experiments.poison import Crafter, delivery
@@ -203,17 +204,30 @@ def context_f1(
     >>> context_f1([None], {"asked": 5, "short": {}}, 5) is None
     True
     """
+    done = [trial for trial in trials if trial is not None and trial.status == "done"]
+    own = (sum(entry.origin == "own" for entry in trial.context) for trial in done)
+    places = ((t.spec.query_id, hits, len(t.context)) for t, hits in zip(done, own, strict=True))
+    return _mean_f1(places, about, budget)
+
+
+def condition_f1(condition: Condition, about: Mapping[str, Any], budget: int) -> float | None:
+    """:func:`context_f1` of the trials of a condition."""
+    trials, rows = condition.trials, condition.done
+    counts = trials.counts(kept_only=False)[rows]
+    names = (trials.query.values[code] for code in trials.query.codes[rows].tolist())
+    places = zip(names, counts[:, 1].tolist(), counts[:, 0].tolist(), strict=True)
+    return _mean_f1(places, about, budget)
+
+
+def _mean_f1(
+    places: Iterable[tuple[str, int, int]], about: Mapping[str, Any], budget: int
+) -> float | None:
     values = []
-    for trial in trials:
-        if trial is None or trial.status != "done":
-            continue
-        name = trial.spec.query_id
+    short, full = about["short"], about["asked"]
+    for name, hits, passages in places:
         # An evaluated paraphrase ("q#p6") is asked against the poison of its question.
-        delivered = about["short"].get(
-            name, about["short"].get(name.rpartition("#")[0], about["asked"])
-        )
-        size = min(budget, delivered) + len(trial.context)
-        hits = sum(entry.origin == "own" for entry in trial.context)
+        delivered = short.get(name, short.get(name.rpartition("#")[0], full)) if short else full
+        size = min(budget, delivered) + passages
         values.append(2 * hits / size if size else 0.0)
     mean: float | None = _mean(values)["value"]
     return mean

@@ -15,7 +15,8 @@ from ragassay.canon import rng_for, to_plain
 from ragassay.experiments.evidence import Answers
 from ragassay.stats.proportions import Proportion, proportion
 from ragassay.stats.utility import summarize_utility, utility_scores
-from ragassay.types import Query, Target, TrialRecord
+from ragassay.store.columns import NOT_SCORED, POSITIVE, UNCERTAIN, Trial
+from ragassay.types import Query, Target
 
 
 def utility_row(
@@ -44,7 +45,7 @@ def utility_row(
     confidence = statistics["confidence"]
     trials = [answers.trials.get((q.id, setting, "", 0, defense, "")) for q, _ in members]
     done = [t if t is not None and t.status == "done" else None for t in trials]
-    texts = [None if t is None else t.answer or "" for t in done]
+    texts = answers.texts(done)
     references = [target.references for _, target in members]
     row: dict[str, Any] = {
         "setting": setting,
@@ -73,19 +74,19 @@ def utility_row(
 
 
 def _labels(
-    answers: Answers, trials: Sequence[TrialRecord | None], scorer: str, confidence: float
+    answers: Answers, trials: Sequence[Trial | None], scorer: str, confidence: float
 ) -> dict[str, Any]:
-    scores = [answers.scores.get((t.key, scorer)) for t in trials if t is not None]
-    known = [score for score in scores if score is not None]
-    n = len(known)
+    done = [trial for trial in trials if trial is not None]
+    correct, abstained = (
+        [each.label(scorer, label) for each in done] for label in ("correct", "abstained")
+    )
+    n = sum(code != NOT_SCORED for code in correct)
     return {
-        "correct": _share(proportion(
-            sum(s.correct is True for s in known), n, confidence=confidence)),
-        "correct_uncertain": sum("correct" in s.uncertain for s in known),
-        "abstained": _share(proportion(
-            sum(s.abstained is True for s in known), n, confidence=confidence)),
-        "not_scored": len(scores) - n,
-    }  # fmt: skip
+        "correct": _share(proportion(correct.count(POSITIVE), n, confidence=confidence)),
+        "correct_uncertain": correct.count(UNCERTAIN),
+        "abstained": _share(proportion(abstained.count(POSITIVE), n, confidence=confidence)),
+        "not_scored": len(done) - n,
+    }
 
 
 def _share(share: Proportion) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from ragassay.gate.decision import (
 )
 from ragassay.gate.rules import Rule, parse_rules
 from ragassay.gate.samples import Place, Run, Sample, pair
+from ragassay.report.gate import WORSE
 from ragassay.stats.intervals import Interval, cluster_bootstrap
 from ragassay.stats.paired import holm
 from ragassay.store import RunFolder
@@ -315,7 +316,7 @@ def _check(
     verdict = decide(p_met, None if why else p_holm, level)
     more = None
     if change is not None and change.p_holm <= level:  # a relative rule allows its margin
-        verdict, reason = "fail", "worse than the baseline run"
+        verdict, reason = "fail", WORSE
     elif why:
         reason = why
     else:

@@ -11,6 +11,7 @@ from ragassay.errors import ConfigError, GateUsage
 from ragassay.gate.rules import ALIASES, METRICS, Metric, number
 from ragassay.stats import power as stats
 from ragassay.stats.power import Difference, Plan, Sampling, Side
+from ragassay.stats.power_estimated import DRAWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class Study:
 
     Either ``value`` is to be told from ``against`` with the chance ``power``, or the two-sided
     95 % interval of it is to be ``width`` wide, or ``n`` questions are given. ``opposite`` is the
-    share of questions that change the other way.
+    share of questions that change the other way. ``known`` says whether the gate is told the
+    correlation, or estimates it from the run as it does by default.
     """
 
     metric: str
@@ -32,6 +34,7 @@ class Study:
     level: float = 0.05
     cluster_size: int = 1
     icc: float = 0.05
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,15 @@ def _given(study: Study, metric: Metric, sampling: Sampling) -> Planned:
     if study.n < 1:
         raise ConfigError(f"--n {study.n}: need at least one question")
     n = sampling.whole(study.n)
-    figures: dict[str, Any] = {"n": n, "groups": n // sampling.cluster_size}
+    if not sampling.exact and n == sampling.cluster_size:
+        raise ConfigError(
+            f"--n {study.n} is a single group of {sampling.cluster_size}: nothing can be estimated "
+            "from it; plan for more groups, or say that the gate is told the correlation (--known)"
+        )
+    figures: dict[str, Any] = {
+        "n": n, "groups": n // sampling.cluster_size, "icc": sampling.icc,
+        "icc_known": sampling.known,
+    }  # fmt: skip
     lines = [f"{n:,} questions{_groups(n, sampling)}."]
     if study.value is not None:
         value, against, side = _values(study, metric)
@@ -146,12 +157,14 @@ def _given(study: Study, metric: Metric, sampling: Sampling) -> Planned:
 
 def _answer(asked: str, found: Plan | None, sampling: Sampling, figures: dict[str, Any]) -> Planned:
     figures = {**figures, "cluster_size": sampling.cluster_size, "icc": sampling.icc,
-               "design_effect": sampling.design_effect}  # fmt: skip
+               "icc_known": sampling.known, "design_effect": sampling.design_effect}  # fmt: skip
     if found is None:
         return Planned(
             lines=(f"{asked}: a million questions would not do.",), figures={**figures, "n": None}
         )
-    how = "exact" if found.exact else "by a normal approximation"
+    how = f"{DRAWS:,} simulated samples"
+    if sampling.exact:
+        how = "exact" if found.exact else "by a normal approximation"
     return Planned(
         lines=(
             f"{asked}:",
@@ -160,7 +173,7 @@ def _answer(asked: str, found: Plan | None, sampling: Sampling, figures: dict[st
         ),
         figures={
             **figures, "n": found.n, "groups": found.groups, "reached": found.reached,
-            "exact": found.exact,
+            "exact": found.exact and sampling.exact,
         },
     )  # fmt: skip
 
@@ -170,7 +183,8 @@ def _groups(n: int, sampling: Sampling) -> str:
         return ", independent of each other"
     return (
         f" in {n // sampling.cluster_size:,} groups of {sampling.cluster_size} with a correlation "
-        f"of {sampling.icc:g} (design effect {sampling.design_effect:.2f})"
+        f"of {sampling.icc:g} (design effect {sampling.design_effect:.2f}), which the gate "
+        f"{'is told (--icc)' if sampling.known else 'estimates from the run'}"
     )
 
 
@@ -207,7 +221,8 @@ def _sampling(study: Study) -> Sampling:
             f"need --power in (0, 1) and --level in (0, 0.5), got {study.power:g}, {study.level:g}"
         )
     icc = study.icc if study.cluster_size > 1 else 0.0
-    return Sampling(cluster_size=study.cluster_size, icc=icc)
+    known = study.known or study.cluster_size == 1
+    return Sampling(cluster_size=study.cluster_size, icc=icc, known=known)
 
 
 def _value(text: str, metric: Metric) -> float:

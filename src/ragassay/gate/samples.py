@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 
 from ragassay.errors import GateUsage
 from ragassay.experiments.aligned import choose_scorers, settings_of
-from ragassay.experiments.conditions import (
+from ragassay.experiments.conditions import UNDEFENDED, Cell, Conditions
+from ragassay.gate.rules import Metric, Rule
+from ragassay.store import RunFolder
+from ragassay.store.columns import (
     FAILED,
     MISSING,
     NEGATIVE,
@@ -21,13 +24,8 @@ from ragassay.experiments.conditions import (
     NOT_SCORED,
     POSITIVE,
     UNCERTAIN,
-    UNDEFENDED,
-    Cell,
     Codes,
-    Conditions,
 )
-from ragassay.gate.rules import Metric, Rule
-from ragassay.store import RunFolder
 from ragassay.types import Query
 
 REASONS = {
@@ -73,24 +71,24 @@ class Run:
         store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
         self.path = store.path
         self.resolved = store.read_json("resolved.json")
-        records, scores, queries = store.trials(), store.scores(), store.queries()
+        trials, queries = store.columns(), store.queries()
         members = settings_of(self.resolved, queries)
         attacked = {query.id for each in members.values() for query in each}
-        trials = [
-            trial for trial in records.values()
-            if not trial.spec.control and trial.spec.query_id in attacked
-        ]  # fmt: skip
+        known = np.array([name in attacked for name in trials.query.values], dtype=np.bool_)
+        rows = np.flatnonzero(trials.control.equal("") & known[trials.query.codes])
         self.name = str(self.resolved["experiment"]["name"])
         self.settings = list(members)
         self.defenses = list(self.resolved["defenses"])
-        self.scorers = choose_scorers(self.resolved, scores, None, store.path)
+        self.scorers = choose_scorers(self.resolved, trials.scores, None, store.path)
         headline = self.resolved["headline"]
         self.headline = headline if headline in self.scorers else (self.scorers or [headline])[0]
+        table = np.column_stack([trials.setting.codes, trials.attack.codes, trials.budget])[rows]
         self.spots = sorted(
-            {(t.spec.setting, t.spec.attack, t.spec.budget) for t in trials if t.spec.budget}
+            (trials.setting.values[setting], trials.attack.values[attack], budget)
+            for setting, attack, budget in np.unique(table[table[:, 2] > 0], axis=0).tolist()
         )
-        self.answered = len(trials)
-        self._conditions = Conditions(trials, scores, members, confidence=0.95)
+        self.answered = len(rows)
+        self._conditions = Conditions(trials, members, confidence=0.95)
         self._members = members
 
     def places(self, rule: Rule) -> list[Place]:

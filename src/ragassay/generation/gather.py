@@ -33,6 +33,7 @@ from ragassay.generation.cache import GenerationCache, request_digest
 from ragassay.plugins import Generator
 from ragassay.types import Generation, Request
 
+WAVE = 512
 _GROUP = 16  # answers per transaction at most
 _SETTLE_SECONDS = 0.005  # lets threads that are about to ask join a wave that could go out
 _STOPPED = "stopped; answers that arrived are kept in the cache"
@@ -94,7 +95,7 @@ class ModelClient:
         generator: Generator,
         cache: GenerationCache,
         *,
-        wave: int = 512,
+        wave: int = WAVE,
         idle_seconds: float = 0.05,
     ) -> None:
         if wave < 1:

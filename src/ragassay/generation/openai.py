@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -38,7 +39,9 @@ class _Connection:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.client: Any = None
+        self.clients: dict[str, Any] = {}
+        self.in_flight: Counter[str] = Counter()
+        self.down_until: dict[str, float] = {}
         self.pool: ThreadPoolExecutor | None = None
         self.running: set[threading.Event] = set()
 
@@ -82,6 +85,10 @@ class OpenAIServer:
         Put the system text in front of the first user turn, for models without that role.
     max_tokens_field : {"max_tokens", "max_completion_tokens"}
         What the server calls the limit; newer OpenAI models want the second.
+    more_urls : tuple of str
+        Further servers with the same model. A request goes to the one with the fewest in flight,
+        and not for a while to one that could not be reached. Needs ``base_url`` and
+        ``served_as``.
     json_schema : {"strict", "object", "off"}
         How the server is told that a reply must follow a JSON schema, where a request has one:
         by the schema itself, by "some JSON object" for servers that know no schemas, or not.
@@ -102,6 +109,7 @@ class OpenAIServer:
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     json_schema: wire.JsonSchemaMode = "strict"
     served_as: str = ""
+    more_urls: tuple[str, ...] = field(default=(), metadata={"identity": False})
     _connection: _Connection = field(
         init=False, repr=False, compare=False, default_factory=_Connection
     )
@@ -112,8 +120,14 @@ class OpenAIServer:
         if not self.model:
             raise ConfigError("openai: model must be the model's name on the server, got ''")
         self._check_numbers()
+        if self.more_urls and not (self.base_url and self.served_as):
+            raise ConfigError(
+                "openai: more_urls needs base_url, and served_as to name the model that all of the "
+                "servers have"
+            )
         if self.base_url:
-            self._check_url()
+            for url in self._urls:
+                _check_url(url)
         elif not os.environ.get(self.api_key_env):
             raise ConfigError(
                 f"openai: the environment variable {self.api_key_env} is not set; it must hold "
@@ -135,7 +149,12 @@ class OpenAIServer:
     @property
     def host(self) -> str:
         """Where requests go, as ``host`` or ``host:port``; ``[...]`` around an IPv6 address."""
-        return urlsplit(self.base_url or _OPENAI).netloc
+        return self.hosts[0]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All servers that requests go to."""
+        return tuple(urlsplit(url).netloc for url in self._urls)
 
     @property
     def gathers(self) -> bool:
@@ -181,36 +200,22 @@ class OpenAIServer:
         """Close the connections; the next call opens them again."""
         connection = self._connection
         with connection.lock:
-            client, connection.client = connection.client, None
+            clients, connection.clients = connection.clients, {}
             pool, connection.pool = connection.pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
-        if client is not None:
+        for client in clients.values():
             client.close()
 
     # ------------------------------------------------------------------ internals
 
     @property
     def _host(self) -> str:
-        parts = urlsplit(self.base_url or _OPENAI)
-        host = parts.hostname or ""
-        return f"{host}:{parts.port}" if parts.port else host
+        return _host_of(self._urls[0])
 
-    def _check_url(self) -> None:
-        parts = urlsplit(self.base_url)
-        if parts.username or parts.password or parts.query:
-            raise ConfigError(
-                "openai: base_url must not hold credentials or a query; "
-                "put the key into the variable that api_key_env names"
-            )
-        try:
-            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is no port
-            usable = False
-        if not usable:
-            raise ConfigError(
-                f"openai: base_url must look like http://localhost:8000/v1, got {self.base_url!r}"
-            )
+    @property
+    def _urls(self) -> tuple[str, ...]:
+        return (self.base_url or _OPENAI, *self.more_urls)
 
     def _check_numbers(self) -> None:
         for name, least in (("concurrency", 1), ("retries", 0), ("patience_seconds", 0)):
@@ -254,37 +259,59 @@ class OpenAIServer:
         return BackendError(f"server {self._host}: the request was canceled", retryable=True)
 
     def _attempt(self, request: Request) -> Generation | _Failure:
-        start = time.monotonic()
+        connection, url = self._connection, self._take_server()
         try:
-            client = self._client()
+            found = self._attempt_at(url, request)
+        finally:
+            with connection.lock:
+                connection.in_flight[url] -= 1
+        if isinstance(found, _Failure) and isinstance(found.error, BackendUnavailable):
+            with connection.lock:
+                connection.down_until[url] = time.monotonic() + _LONGEST_DELAY
+        return found
+
+    def _take_server(self) -> str:
+        """The server with the fewest requests in flight, of those that can be reached."""
+        connection, now = self._connection, time.monotonic()
+        with connection.lock:
+            up = [url for url in self._urls if connection.down_until.get(url, now) <= now]
+            url = min(up or self._urls, key=lambda url: connection.in_flight[url])
+            connection.in_flight[url] += 1
+        return url
+
+    def _attempt_at(self, url: str, request: Request) -> Generation | _Failure:
+        start, host = time.monotonic(), _host_of(url)
+        try:
+            client = self._client(url)
             reply = client.chat.completions.create(**self._parameters(request))
         except BackendError as error:
             return _Failure(error)
         except Exception as error:  # of the SDK, of its HTTP library, of a reply that is no JSON
             if wire.withheld(error, structured=request.schema is not None):
                 return Generation(text="", seconds=time.monotonic() - start)
-            return self._failure(error)
+            return self._failure(error, host)
         read = wire.read_reply(
             reply, time.monotonic() - start, structured=request.schema is not None
         )
-        return read if isinstance(read, Generation) else self._fail(read)
+        return read if isinstance(read, Generation) else self._fail(read, host)
 
-    def _client(self) -> Any:
+    def _client(self, url: str) -> Any:
+        clients = self._connection.clients
         with self._connection.lock:
-            if self._connection.client is None:
+            if url not in clients:
                 try:
                     from openai import OpenAI
                 except ImportError as error:
                     raise BackendUnavailable(
                         "the package openai is not installed (pip install openai)"
                     ) from error
-                self._connection.client = OpenAI(
+                clients[url] = OpenAI(
                     api_key=self._key() or "not-needed",
-                    base_url=self.base_url or _OPENAI,
+                    base_url=url,
                     timeout=self.timeout_seconds,
                     max_retries=0,
                 )
-            return self._connection.client
+            return clients[url]
 
     def _key(self) -> str:
         return os.environ.get(self.api_key_env, "")
@@ -306,45 +333,72 @@ class OpenAIServer:
             parameters["response_format"] = form
         return parameters
 
-    def _failure(self, error: Exception) -> _Failure:
+    def _failure(self, error: Exception, host: str) -> _Failure:
         # By name and by attribute: the SDK changed its HTTP library between versions.
         status = getattr(error, "status_code", None)
         names = {kind.__name__ for kind in type(error).__mro__}
         if isinstance(status, int):
-            return self._refused(error, status)
+            return self._refused(error, status, host)
         if "APITimeoutError" in names:
-            return self._fail(f"no answer within {self.timeout_seconds:g} s", again=True)
+            return self._fail(f"no answer within {self.timeout_seconds:g} s", host, again=True)
         if "APIConnectionError" in names:
             cause = type(error.__cause__).__name__
             if cause == "ConnectError":
-                message = f"server {self._host} cannot be reached: {self._scrub(error.__cause__)}"
+                message = f"server {host} cannot be reached: {self._scrub(error.__cause__)}"
                 return _Failure(BackendUnavailable(message, retryable=True), again=True)
-            return self._fail(f"the connection broke ({cause})", again=True)
+            return self._fail(f"the connection broke ({cause})", host, again=True)
         if isinstance(error, ValueError):
-            return self._fail(f"its reply cannot be read: {self._scrub(error)}", again=True)
-        return self._fail(f"{type(error).__name__}: {self._scrub(error)}")
+            return self._fail(f"its reply cannot be read: {self._scrub(error)}", host, again=True)
+        return self._fail(f"{type(error).__name__}: {self._scrub(error)}", host)
 
-    def _refused(self, error: Exception, status: int) -> _Failure:
+    def _refused(self, error: Exception, status: int, host: str) -> _Failure:
         if status in (401, 403):  # such replies like to quote the key
             return self._fail(
                 f"HTTP {status}, it does not accept the key in the environment variable "
-                f"{self.api_key_env}"
+                f"{self.api_key_env}",
+                host,
             )
         again = status in _RETRIED or status >= 500
         if getattr(error, "code", None) == "insufficient_quota":  # a 429 that no waiting cures
             again = False
         headers = getattr(getattr(error, "response", None), "headers", {})
         return self._fail(
-            f"HTTP {status}: {self._scrub(error)}", again=again, wait=wire.retry_after(headers)
+            f"HTTP {status}: {self._scrub(error)}",
+            host,
+            again=again,
+            wait=wire.retry_after(headers),
         )
 
-    def _fail(self, what: str, *, again: bool = False, wait: float | None = None) -> _Failure:
-        error = BackendError(f"server {self._host}: {what}", retryable=again)
+    def _fail(
+        self, what: str, host: str, *, again: bool = False, wait: float | None = None
+    ) -> _Failure:
+        error = BackendError(f"server {host}: {what}", retryable=again)
         return _Failure(error, again, wait)
 
     def _scrub(self, error: object) -> str:
         text, key = str(error), self._key()
         return wire.one_line(text.replace(key, "***") if key else text)
+
+
+def _host_of(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{host}:{parts.port}" if parts.port else host
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.username or parts.password or parts.query:
+        raise ConfigError(
+            "openai: base_url must not hold credentials or a query; "
+            "put the key into the variable that api_key_env names"
+        )
+    try:
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no port
+        usable = False
+    if not usable:
+        raise ConfigError(f"openai: base_url must look like http://localhost:8000/v1, got {url!r}")
 
 
 def _result(future: Future[Generation | BackendError]) -> Generation | BackendError:

@@ -51,6 +51,7 @@ from ragassay.plugins.systems import Document, System, SystemAnswer, UsedPassage
 from ragassay.taxonomy import Threat, threats_of
 
 __all__ = [
+    "FILE_MODULE",
     "KINDS",
     "Answered",
     "Ask",
@@ -93,6 +94,8 @@ Kind = Literal[
     "tamper",
 ]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+FILE_MODULE = "ragassay_user_"
+"""How the modules of single files are named; the start of the file's SHA-256 follows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +305,7 @@ def _from_file(kind: Kind, name: str, folder: Path | None) -> Found:
     if path is None:
         raise PluginError(f"{kind} {name!r}: no such file, tried {', '.join(map(str, tried))}")
     source = path.read_bytes()
-    module_name = f"ragassay_user_{hashlib.sha256(source).hexdigest()[:12]}"
+    module_name = f"{FILE_MODULE}{hashlib.sha256(source).hexdigest()[:12]}"
     if module_name not in sys.modules:
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:

@@ -8,6 +8,11 @@ from typing import Any
 from ragassay.report.grids import Block, Grid, name, pair_of
 from ragassay.report.text import NOT_ESTIMABLE, decimal, ratio, share
 
+_COUNTED = {
+    "input_tokens": "Input tokens", "output_tokens": "Output tokens",
+    "encoded_texts": "Embedded texts", "scored_texts": "Texts scored by a language model",
+}  # fmt: skip
+
 
 def composition(block: Block, *, has_qrels: bool) -> Grid:
     """What stood in the contexts, and what the defense let through (means per context)."""
@@ -41,12 +46,15 @@ def composition(block: Block, *, has_qrels: bool) -> Grid:
 
 
 def cost(block: Block) -> Grid:
-    """Model calls, tokens, embedded and scored texts per query; calls beside the undefended."""
+    """Calls, and what was counted of tokens and texts, per query; calls beside the undefended."""
     rows = []
     reference = block.undefended["cost"] if block.undefended else None
-    # Runs of before have no count of scored texts, and most have no defense that needs one.
-    scored = any(each.get("scored_texts") for cell in block.cells for each in cell["cost"].values())
-    counted = ("input_tokens", "output_tokens", "encoded_texts", *(("scored_texts",) * scored))
+    # What nobody counted, such as the tokens of a system that is only asked, is no 0.
+    counted = [
+        what for what in _COUNTED
+        if any(each.get(what) for cell in block.cells for each in cell["cost"].values())
+    ]  # fmt: skip
+    calls_of = "Model calls" if "input_tokens" in counted else "Calls"
     for cell in block.cells:
         clean, poisoned = pair_of(cell)
         row = [name(cell)]
@@ -61,10 +69,9 @@ def cost(block: Block) -> Grid:
     return Grid(
         title=block.title,
         columns=(
-            "Defense", "Model calls, clean (x undefended)", "Model calls, poisoned (x undefended)",
-            "Input tokens: clean, poisoned", "Output tokens: clean, poisoned",
-            "Embedded texts: clean, poisoned",
-            *(("Texts scored by a language model: clean, poisoned",) * scored),
+            "Defense", f"{calls_of}, clean (x undefended)",
+            f"{calls_of}, poisoned (x undefended)",
+            *(f"{_COUNTED[what]}: clean, poisoned" for what in counted),
             "Queries: clean, poisoned",
         ),
         rows=tuple(rows),

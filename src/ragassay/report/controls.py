@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ragassay.report.marks import letters
-from ragassay.types import ContextEntry, ScoreRecord, TrialRecord
+import numpy as np
+
+from ragassay.store.columns import NEGATIVE, POSITIVE, UNCERTAIN, Trial, Trials
+from ragassay.types import ContextEntry, TrialRecord
 
 MAX_LISTED = 30_000  # of all records of a page together
 _KEEP = "keep "
 _WITHOUT = 4
 _FAILED = "f"
+_LETTERS = {POSITIVE: "1", NEGATIVE: "0", UNCERTAIN: "?"}
 
 Place = tuple[str, str, str, int, str]
 
@@ -94,25 +97,23 @@ class Controls:
     ``names`` numbers the names that were listed; ``room`` is how many more a page takes.
     """
 
-    removed: Mapping[Place, Sequence[TrialRecord]]
-    scores: Mapping[tuple[str, str], ScoreRecord]
+    removed: Mapping[Place, Sequence[Trial]]
     rules: Sequence[str]
     room: int = MAX_LISTED
     names: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        trials: Iterable[TrialRecord],
-        scores: Mapping[tuple[str, str], ScoreRecord],
-        rules: Sequence[str],
-    ) -> Controls:
+    def of(cls, trials: Trials, rules: Sequence[str]) -> Controls:
         """Collect the trials with passages removed."""
-        removed: dict[Place, list[TrialRecord]] = {}
-        for trial in trials:
-            if trial.spec.control:
-                removed.setdefault(_place(trial), []).append(trial)
-        return cls(removed=removed, scores=scores, rules=rules, room=MAX_LISTED)
+        removed: dict[Place, list[Trial]] = {}
+        for row in np.flatnonzero(~trials.control.equal("")).tolist():
+            place = (
+                *(column.values[column.codes[row]] for column in
+                  (trials.query, trials.setting, trials.attack)),
+                int(trials.budget[row]), trials.defense.values[trials.defense.codes[row]],
+            )  # fmt: skip
+            removed.setdefault(place, []).append(trials.at(row))
+        return cls(removed=removed, rules=rules, room=MAX_LISTED)
 
     def listed(self, record: TrialRecord) -> tuple[list[list[int | str]], int]:
         """The reduced contexts of a trial as [name, letter for each rule], and how many are left.
@@ -122,8 +123,8 @@ class Controls:
         """
         found = []
         for trial in self.removed.get(_place(record), ()):
-            order, name = control_name(trial.spec.control, record.context)
-            kept = _kept(trial.spec.control) or frozenset()
+            order, name = control_name(trial.control, record.context)
+            kept = _kept(trial.control) or frozenset()
             found.append(((order, *_rank(order, kept)), name, trial))
         found.sort(key=lambda one: one[0])
         fitting = found[: self.room]
@@ -133,10 +134,10 @@ class Controls:
             for _, name, trial in fitting
         ], len(found) - len(fitting)
 
-    def _letters(self, trial: TrialRecord) -> str:
+    def _letters(self, trial: Trial) -> str:
         if trial.status == "failed":
             return _FAILED * len(self.rules)
-        return "".join(letters(self.scores.get((trial.key, rule)))[0] for rule in self.rules)
+        return "".join(_LETTERS.get(trial.label(rule), "x") for rule in self.rules)
 
 
 def _place(trial: TrialRecord) -> Place:

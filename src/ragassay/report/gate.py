@@ -22,6 +22,7 @@ from ragassay.report.text import (
 
 Gate = Mapping[str, Any]
 WORDS = {"pass": "pass", "fail": "FAIL", "undecided": "undecided"}
+WORSE = "worse than the baseline run"  # the reason of a check that only the baseline fails
 _MAX_TEXT = 160
 
 
@@ -50,6 +51,44 @@ def verdict_line(gate: Gate) -> str:
     word = {"pass": "passes", "fail": "fails", "undecided": "is undecided"}[gate["verdict"]]
     told = listed([f"{n} {WORDS[v].lower()}" for v, n in counts.items() if n])
     return f"The gate {word}: of {plural(len(each), 'check')}, {told}."
+
+
+def headline(gate: Gate) -> str:
+    """The finding in a line: what is broken, what it takes to decide, or that all rules hold."""
+    each = gate["checks"]
+    failed = [check for check in each if check["verdict"] == "fail"]
+    if failed:
+        first, others = failed[0], len(failed) - 1
+        more = f" and {plural(others, 'more rule')} {'is' if others == 1 else 'are'} broken"
+        return f"Gate fails: {_broken(first)}{more if others else ''}"
+    open_ = [check for check in each if check["verdict"] == "undecided"]
+    if not open_:
+        return f"Gate passes: {_all(len(each))}"
+    head = f"Gate undecided: {len(open_)} of {plural(len(each), 'rule')}"
+    needed = [check["more"] for check in open_ if check["more"] is not None]
+    if not needed:
+        return f"{head} cannot be decided by this run"
+    if len(needed) == len(open_):
+        return f"{head} {'needs' if len(open_) == 1 else 'need'} about {max(needed):,} more queries"
+    return f"{head}; about {max(needed):,} more queries would decide {len(needed)} of them"
+
+
+def requirement(check: Mapping[str, Any]) -> str:
+    """Metric, direction and limit of a check, all of them our own words."""
+    rule = check["rule"]
+    sign = ">=" if rule["at_least"] else "<="
+    return f"{rule['metric']['name']} {sign} {_limit(rule)}"
+
+
+def counted(check: Mapping[str, Any]) -> str:
+    """The questions behind a figure, with the denominator."""
+    if check["estimate"] is None:
+        return sample(check)
+    net = "net " if check["rule"]["metric"]["kind"] == "difference" else ""
+    whole = round(check["estimate"] * check["n"])
+    change = check["rule"]["relative"]
+    head = "" if change else f"{net}{whole} of "
+    return f"{head}{sample(check)}"
 
 
 def checks(gate: Gate) -> Grid:
@@ -142,6 +181,41 @@ def method(gate: Gate) -> str:
         f"each wrongly with a chance of at most {alpha}; failures are adjusted over all checks "
         f"(Holm). The correlation within injection groups is {correlated}."
     )
+
+
+def _all(number: int) -> str:
+    return "the one rule holds" if number == 1 else f"all {number} rules hold"
+
+
+def _limit(rule: Mapping[str, Any]) -> str:
+    unit = "pp" if rule["metric"]["kind"] == "difference" or rule["relative"] else "%"
+    size = f"{100 * rule['threshold']:g}{unit}"
+    if not rule["relative"]:
+        return size
+    if not rule["threshold"]:
+        return "baseline"
+    return f"baseline {'-' if rule['threshold'] < 0 else '+'} {size.lstrip('-')}"
+
+
+def _broken(check: Mapping[str, Any]) -> str:
+    """A check that fails, in words."""
+    rule, change = check["rule"], check["change"]
+    name, at = rule["metric"]["name"], check["place"]
+    under = place(at["attack"], at["budget"], at["setting"]) if at["attack"] else "clean retrieval"
+    shown = f"({visible(at['defense'])}, {under})"
+    if rule["relative"]:
+        moved = points({"value": check["estimate"]})
+        return f"{name} changed by {moved}pp, required {requirement(check)} {shown}"
+    if change is not None and check["reason"] == WORSE:
+        return (
+            f"{name} went from {percent(change['before'])} to {percent(change['now'])} since the "
+            f"baseline run {shown}"
+        )
+    signed = rule["metric"]["kind"] == "difference"
+    value = {"value": check["estimate"]}
+    told = f"{points(value)}pp" if signed else percent(check["estimate"])
+    bound = "at least" if rule["at_least"] else "at most"
+    return f"{name} is {told}, must be {bound} {_limit(rule)} {shown}"
 
 
 def _change(check: Mapping[str, Any]) -> tuple[str, ...]:

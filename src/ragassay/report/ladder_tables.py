@@ -19,6 +19,11 @@ from ragassay.stats.decision import UNFALSIFIABLE
 FLAG = "\u2021"
 FLAG_NOTE = f"{FLAG} a cue of how this poison was written saturates; see the profile."
 NOT_APPLICABLE = "N/A"
+NA_NOTE = (
+    f"{NOT_APPLICABLE}: the filter judges a context as a whole and gives its passages no score "
+    "to rank them by (AUROC, matched rate), or no probability (ECE); a ratio needs an AUROC that "
+    "falls."
+)
 RUNGS = {
     "template": ("template", ""),
     "prefix_removed": ("no prefix", ""),
@@ -65,17 +70,17 @@ def filter_grids(summary: Mapping[str, Any], rows: Sequence[Row]) -> tuple[Grid,
             "Ranking, calibration, collapse", rows,
             (matched, "AUROC", "ECE", "Change of FNR", "Change of AUROC", "Collapse", "Ratio"),
             lambda row: [
-                _matched(row), _value(row["auroc"]), _value(row["ece"]),
+                _matched(row), value_text(row["auroc"]), value_text(row["ece"]),
                 *_changes(row["change"]),
             ],
-            flagged,
+            (*flagged, NA_NOTE),
         ),
         _grid(
             "Contexts and harm", rows,
             ("Contexts with poison", "Clean kept", "Harm per 1,000"),
             lambda row: [
                 share(row["contamination"], interval=True), share(row["retention"], interval=True),
-                _value(row["harm"], digits=0),
+                value_text(row["harm"], digits=0),
             ],
             flagged,
         ),
@@ -148,7 +153,7 @@ def ablation_grid(rows: Sequence[Row]) -> Grid:
         rows=tuple(
             (visible(row["attack"]), visible(row["variant"]), visible(row["drop"] or "(nothing)"),
              share(row["fnr"], interval=True), share(row["fpr"], interval=True),
-             _value(row["auroc"]), _value(row["ece"]))
+             value_text(row["auroc"]), value_text(row["ece"]))
             for row in rows
         ),
     )  # fmt: skip
@@ -173,6 +178,16 @@ def end_to_end_grid(cells: Sequence[Row]) -> Grid:
     )  # fmt: skip
 
 
+def value_text(found: Row | None, digits: int = 3) -> str:
+    """A figure with its interval; N/A where a filter cannot have it."""
+    if found is None or found["value"] is None:
+        return NOT_APPLICABLE if found is None else NOT_ESTIMABLE
+    text = decimal(found["value"], digits)
+    if found["low"] is None:
+        return text
+    return f"{text} [{decimal(found['low'], digits)}, {decimal(found['high'], digits)}]"
+
+
 def _grid(
     title: str, rows: Iterable[Row], columns: Sequence[str], figures: Figures,
     notes: tuple[str, ...],
@@ -195,15 +210,6 @@ def _matched(row: Row) -> str:
     return NOT_APPLICABLE if found is None else share(found["fnr"], interval=True)
 
 
-def _value(found: Row | None, digits: int = 3) -> str:
-    if found is None or found["value"] is None:
-        return NOT_APPLICABLE if found is None else NOT_ESTIMABLE
-    text = decimal(found["value"], digits)
-    if found["low"] is None:
-        return text
-    return f"{text} [{decimal(found['low'], digits)}, {decimal(found['high'], digits)}]"
-
-
 def _changes(change: Row | None) -> list[str]:
     if change is None:
         return ["", "", "", ""]
@@ -212,7 +218,7 @@ def _changes(change: Row | None) -> list[str]:
     if fnr["value"] is not None:
         rate = f"{100 * fnr['value']:+.1f} points {bracket(fnr)}"
     return [
-        rate, NOT_APPLICABLE if auroc is None else _value(auroc), MODES[change["mode"]],
+        rate, NOT_APPLICABLE if auroc is None else value_text(auroc), MODES[change["mode"]],
         NOT_APPLICABLE if change["ratio"] is None else decimal(change["ratio"], 2),
     ]  # fmt: skip
 

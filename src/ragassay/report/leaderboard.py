@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ragassay.canon import dumps
 from ragassay.report.grids import Grid
-from ragassay.report.ladder_tables import FLAG, FLAG_NOTE
+from ragassay.report.ladder_tables import FLAG_NOTE, NA_NOTE, rung_name, value_text
 from ragassay.report.page import Page, PageSection, page_html, page_markdown
 from ragassay.report.parts import Part
 from ragassay.report.text import NOT_ESTIMABLE, percent, plural, share, visible
@@ -24,7 +25,7 @@ _NOTE = (
     "The strongest filter is the one with the fewest successful attacks among those that block "
     "at most half of the clean passages; ties go to the lower false-positive rate. It is chosen "
     "on the figures that it is shown with, so it flatters the defender. Rows are ordered by what "
-    "gets past it."
+    "gets past it. In brackets: how many filters were tried, the references left out."
 )
 _SHARES = ("fnr", "fpr", "retrieval", "payload", "success", "contamination", "retention")
 
@@ -56,8 +57,7 @@ def leaders(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """For each corpus, setting, attack and rung its strongest filter, weakest cells first."""
     cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = row["corpus"], row["setting"], row["attack"], row["rung"], row["filler"]
-        cells.setdefault(key, []).append(row)
+        cells.setdefault(_cell_of(row), []).append(row)
     best = [min(members, key=_strength) for members in cells.values()]
     return sorted(best, key=lambda row: (-(_rate(row, "success", -1.0)), row["corpus"]))
 
@@ -101,27 +101,31 @@ def write_leaderboard(
 def board(name: str, rows: Sequence[Mapping[str, Any]], failures: Mapping[str, str]) -> Page:
     """The page of a leaderboard."""
     best = leaders(rows)
+    filters = Counter(_cell_of(row) for row in rows if not row["reference"])
     grid = Grid(
         title="",
-        columns=("Corpus", "Attack", "Rung", "Question contained", "Length in range",
-                 "Retrieval survival", "Strongest filter", "Missed", "Blocked clean",
-                 "Attack success"),
+        columns=("Corpus", "Attack", "Rung", "Attack success", "Strongest filter", "Missed",
+                 "Blocked clean", "Retrieval survival", "Question contained", "Length in range"),
         rows=tuple(
             (
-                visible(row["corpus"]), visible(row["attack"]), _rung(row),
+                visible(row["corpus"]), visible(row["attack"]), rung_name(row),
+                share(row["success"], interval=True),
+                f"{visible(row['filter'])} (of {filters[_cell_of(row)]})",
+                *(share(row[each], interval=True) for each in ("fnr", "fpr", "retrieval")),
                 _share(row["containment"]), _share(row["length_overlap"]),
-                _share(row["retrieval"]), visible(row["filter"]),
-                *(share(row[each], interval=True) for each in ("fnr", "fpr", "success")),
             )
             for row in best
         ),
         notes=(FLAG_NOTE,) if any(row["saturated"] for row in best) else (),
     )  # fmt: skip
     corpora = dict.fromkeys(row["corpus"] for row in rows)
-    top = best[0] if best else None
+    # Where fewer filters were tried, more gets past the strongest of them.
+    most = max(filters.values(), default=0)
+    top = next((row for row in best if filters[_cell_of(row)] == most), None)
     finding = "No run of the grid has figures" if top is None else (
-        f"{visible(top['attack'])} ({_rung(top)}) on {visible(top['corpus'])} gets furthest: "
-        f"{percent(top['success']['value'])} succeed against the strongest filter"
+        f"{visible(top['attack'])} ({rung_name(top)}) on {visible(top['corpus'])} gets furthest: "
+        f"{percent(top['success']['value'])} succeed against the strongest filter, "
+        f"{visible(top['filter'])}"
     )  # fmt: skip
     return Page(
         name=visible(name),
@@ -178,6 +182,10 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "'") else text
 
 
+def _cell_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return row["corpus"], row["setting"], row["attack"], row["rung"], row["filler"]
+
+
 def _strength(row: Mapping[str, Any]) -> tuple[bool, bool, float, float, str]:
     blocked = _rate(row, "fpr", 1.0)
     return (
@@ -195,11 +203,6 @@ def _share(rate: Mapping[str, Any] | None) -> str:
     return NOT_ESTIMABLE if rate is None else share(rate, interval=True)
 
 
-def _rung(row: Mapping[str, Any]) -> str:
-    name = ", ".join(filter(None, (row["rung"].replace("_", " "), row["filler"])))
-    return visible(name) + (f" {FLAG}" if row["saturated"] else "")
-
-
 def _cells(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -211,14 +214,16 @@ def _cells(rows: Sequence[Mapping[str, Any]]) -> list[Part]:
             grids=(Grid(
                 title="",
                 columns=("Rung", "Filter", "Question contained", "Length in range", "Retrieved",
-                         "Missed", "Blocked clean", "Attack success"),
+                         "Missed", "Blocked clean", "Attack success", "AUROC"),
                 rows=tuple(
-                    (_rung(row), visible(row["filter"]), _share(row["containment"]),
+                    (rung_name(row), visible(row["filter"]), _share(row["containment"]),
                      _share(row["length_overlap"]),
                      *(share(row[n], interval=True)
-                       for n in ("retrieval", "fnr", "fpr", "success")))
+                       for n in ("retrieval", "fnr", "fpr", "success")),
+                     value_text(row["auroc"]))
                     for row in members
                 ),
+                notes=(*((FLAG_NOTE,) if any(r["saturated"] for r in members) else ()), NA_NOTE),
             ),),
         )
         for place, members in found.items()

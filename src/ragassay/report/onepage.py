@@ -14,6 +14,7 @@ from ragassay.report.text import place, plural, share, visible
 from ragassay.taxonomy import threats_of
 
 _MAX_ATTACKS = 12
+_LISTS = {"OWASP": "OWASP", "ATLAS": "MITRE ATLAS"}
 
 
 def section(resolved: Mapping[str, Any]) -> Section:
@@ -66,19 +67,13 @@ def threats(summary: Mapping[str, Any], resolved: Mapping[str, Any]) -> Grid:
     plugins = _plugins(resolved)
     rows = []
     for attack in summary["attacks"][:_MAX_ATTACKS]:
-        entries = threats_of(plugins.get(attack, attack))
-        rows.append(
-            (
-                visible(attack),
-                *(
-                    "; ".join(f"{t.id} {t.name}" for t in entries if t.framework == framework)
-                    for framework in ("OWASP", "ATLAS")
-                ),
-            )
-        )
-    left = len(summary["attacks"]) - len(rows)
+        rows += [
+            (visible(attack), _LISTS[each.framework], f"{each.id} {each.name}")
+            for each in threats_of(plugins.get(attack, attack))
+        ]
+    left = len(summary["attacks"][_MAX_ATTACKS:])
     return Grid(
-        title="What the attacks are called", columns=("Attack", "OWASP", "MITRE ATLAS"),
+        title="What the attacks are called", columns=("Attack", "List", "Entry"),
         rows=tuple(rows), notes=(f"{left} further attacks are not listed.",) if left else (),
     )  # fmt: skip
 

@@ -52,7 +52,11 @@ def what_was_run(summary: Mapping[str, Any], resolved: Mapping[str, Any] | None 
     if grids.several(summary):
         text += f"{_some(summary['settings'], 'setting')}. "
     text += f"{_attacks(summary)}. "
-    if resolved:
+    if resolved and resolved.get("systems"):  # only asked: model and retriever are not known
+        titles = [visible(str(title)) for title in resolved["systems"].values()]
+        text += f"System asked: {titles[0]}"
+        text += f"; with a defense: {_some(titles[1:], 'system')}. " if titles[1:] else ". "
+    elif resolved:
         text += f"{_parts(resolved, 'generator', 'Victim')}. "
         text += _parts(resolved, "retriever", "Retriever")
         text += ". " if summary["k"] is None else f", top {summary['k']}. "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ragassay.store import RunFolder
+from ragassay.store.columns import Trials
 from ragassay.types import Query, ScoreRecord, Target, TrialRecord
 
 
@@ -22,6 +23,10 @@ class ReadOnce(RunFolder):
     def trials(self) -> dict[str, TrialRecord]:
         """As of the first reading; see :meth:`RunFolder.trials`."""
         return self._once("trials")  # type: ignore[no-any-return]
+
+    def columns(self) -> Trials:
+        """As of the first reading; see :meth:`RunFolder.columns`."""
+        return self._once("columns")  # type: ignore[no-any-return]
 
     def scores(self) -> dict[tuple[str, str], ScoreRecord]:
         """As of the first reading; see :meth:`RunFolder.scores`."""

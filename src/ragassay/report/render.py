@@ -8,7 +8,9 @@ and the script builds text nodes only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -39,19 +41,21 @@ from ragassay.report.records import browser_data
 from ragassay.report.slopes import slope_chart
 from ragassay.report.text import visible
 from ragassay.store import RunFolder
-from ragassay.types import PoisonSet
+from ragassay.types import Knowledge, PoisonSet
 
 MAX_OPEN = 6  # blocks; more of them are folded
 MAX_SLOPES = 6
 
 
-def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
+def write_reports(folder: Path | RunFolder, *, out: Path | None = None) -> dict[str, Path]:
     """Write report.md and report.html into a run folder.
 
     Parameters
     ----------
     folder : Path or RunFolder
         A run folder that holds summary.json and resolved.json.
+    out : Path, optional
+        Another folder to write to, which holds the summary.json that is meant.
 
     Returns
     -------
@@ -64,7 +68,8 @@ def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
         A file of the run is missing or damaged, or a report cannot be written.
     """
     store = folder if isinstance(folder, RunFolder) else RunFolder(Path(folder))
-    summary, resolved = store.read_json("summary.json"), store.read_json("resolved.json")
+    written = store if out is None else RunFolder(out)
+    summary, resolved = written.read_json("summary.json"), store.read_json("resolved.json")
     environment = _optional(store, "environment.json")
     gate = _optional(store, "gate.json")
     if gate:
@@ -78,9 +83,9 @@ def write_reports(folder: Path | RunFolder) -> dict[str, Path]:
     else:
         made = paged.page(store, summary, resolved)
         texts = page_markdown(made, resolved, environment), page_html(made, resolved, environment)
-    store.write_text("report.md", texts[0])
-    store.write_text("report.html", texts[1])
-    return {"md": store.path / "report.md", "html": store.path / "report.html"}
+    written.write_text("report.md", texts[0])
+    written.write_text("report.html", texts[1])
+    return {"md": written.path / "report.md", "html": written.path / "report.html"}
 
 
 def html(
@@ -134,7 +139,7 @@ def html(
             total=data["total"],
             intervals=intervals_note(summary),
             notes=NOTES,
-            attacks=attack_costs(store.poison()),
+            attacks=attack_costs(store.each_poison()),
             definitions=(*DEFINITIONS, *more.definitions(summary)),
             settings=markup.key_values("Settings", resolved),
             versions=markup.key_values("Versions", environment),
@@ -154,24 +159,23 @@ def _section(one: Section, summary: Mapping[str, Any], scorers: Sequence[str]) -
     }
 
 
-def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
+def attack_costs(poison: Iterable[PoisonSet]) -> Grid:
     """What each attack declares to know, and what it spent per query."""
-    sets: dict[str, list[PoisonSet]] = {}
-    for one in poison.values():
-        sets.setdefault(one.attack, []).append(one)
+    spent: dict[str, _Spent] = {}
+    for one in poison:
+        spent.setdefault(one.attack, _Spent(one.knowledge)).add(one)
     rows = []
-    for attack, members in sorted(sets.items()):
-        knowledge = members[0].knowledge
-        n = len(members)
+    for attack, all_ in sorted(spent.items()):
+        knowledge, n = all_.knowledge, all_.queries
         rows.append(
             (
                 visible(attack), visible(knowledge.llm), visible(knowledge.retriever),
                 visible(knowledge.corpus), visible(knowledge.query),
                 "yes" if knowledge.correct_answer else "no",
-                f"{sum(len(one.passages) for one in members) / n:.1f}",
-                f"{sum(one.cost.model_calls for one in members) / n:.1f}",
-                f"{sum(one.cost.output_tokens for one in members) / n:.1f}",
-                _passes(members, "encoder"), _passes(members, "model"),
+                f"{all_.passages / n:.1f}",
+                f"{all_.counts['model_calls'] / n:.1f}",
+                f"{all_.counts['output_tokens'] / n:.1f}",
+                _passes(all_, "encoder"), _passes(all_, "model"),
                 f"{n}",
             )
         )  # fmt: skip
@@ -187,10 +191,28 @@ def attack_costs(poison: Mapping[str, PoisonSet]) -> Grid:
     )  # fmt: skip
 
 
-def _passes(members: Sequence[PoisonSet], model: str) -> str:
+@dataclass(slots=True)
+class _Spent:
+    """What the poison of one attack cost so far."""
+
+    knowledge: Knowledge
+    queries: int = 0
+    passages: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, one: PoisonSet) -> None:
+        self.queries += 1
+        self.passages += len(one.passages)
+        for name in (
+            "model_calls", "output_tokens", "encoder_forwards", "encoder_backwards",
+            "model_forwards", "model_backwards",
+        ):  # fmt: skip
+            self.counts[name] += getattr(one.cost, name)
+
+
+def _passes(spent: _Spent, model: str) -> str:
     forward, backward = (
-        sum(getattr(one.cost, f"{model}_{way}") for one in members) / len(members)
-        for way in ("forwards", "backwards")
+        spent.counts[f"{model}_{way}"] / spent.queries for way in ("forwards", "backwards")
     )
     return f"{forward:.1f}" + (f", {backward:.1f} backward" if backward else "")
 

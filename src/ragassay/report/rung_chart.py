@@ -15,6 +15,7 @@ from ragassay.report.text import share, visible
 
 HEIGHT, WIDTH = 236, 560
 _LEFT, _RIGHT, _BOTTOM = 42, 118, 48
+_RUNG = 74  # the least width of a rung: the longest filler's name, and a gap
 _GAP = 15.5
 _LINES = (
     ("fnr", "missed", TARGET, "s", "-"),
@@ -42,7 +43,8 @@ def rung_chart(title: str, points: Sequence[tuple[tuple[str, str], Rate, Rate]])
     """
     if not any(missed["n"] for _, missed, _ in points):
         return ""
-    with open_sheet(HEIGHT, WIDTH) as sheet:
+    width = max(WIDTH, _LEFT + _RIGHT + _RUNG * len(points))
+    with open_sheet(HEIGHT, width) as sheet:
         axes = sheet.upright_axes(
             left=_LEFT, right=_RIGHT, bottom=_BOTTOM, xlim=(-0.3, len(points) - 0.6), top=1.0
         )

@@ -14,14 +14,14 @@ looked for.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
-import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from filelock import FileLock
@@ -29,15 +29,16 @@ from numpy.typing import NDArray
 
 from ragassay.canon import dumps
 from ragassay.errors import BackendError, StoreError
+from ragassay.retrieval.matrix_draft import Draft, open_draft, replace_file
 from ragassay.retrieval.rows import Vectors, disk_errors
 
 Progress = Callable[[int, int], None]
+Encode = Callable[[Iterable[Sequence[str]]], Iterator[Vectors]]
 Storage = Literal["float32", "float16"]
 Stored = NDArray[np.floating[Any]]
 
 WINDOW = 16_384
 PART_SIZE = 1_024
-_READ_BYTES = 2**23
 _LOG = logging.getLogger(__name__)
 
 
@@ -72,7 +73,8 @@ class CorpusMatrix:
         In the order of the rows; asked for in slices.
     storage : {"float32", "float16"}
     encode : callable
-        Turns some texts into finite vectors, shape (len(texts), d).
+        Turns parts of texts into finite vectors, one array of shape (len(part), d) for each, in
+        their order. It may ask for later parts before it gives the vectors of earlier ones.
     progress : callable, optional
         Hears (distinct texts done, distinct texts in all).
 
@@ -89,7 +91,7 @@ class CorpusMatrix:
         facts: dict[str, object],
         texts: Sequence[str],
         storage: Storage,
-        encode: Callable[[Sequence[str]], Vectors],
+        encode: Encode,
         progress: Progress | None,
     ) -> None:
         self.reused = 0
@@ -147,30 +149,56 @@ class CorpusMatrix:
     def _make(self) -> None:
         copies = _copies(self._texts)
         total = len(self._texts) - len(copies)
-        done = 0
-        with _open_draft(self._path.with_suffix(".part"), len(self._texts), self._type) as draft:
-            for start in range(0, len(self._texts), WINDOW):
-                stop = min(start + WINDOW, len(self._texts))
-                mine = copies.within(start, stop)
-                if draft.has(f"rows {start}", range(start, stop)):
-                    self.reused += stop - start - len(mine)
-                    done += stop - start - len(mine)
+        with open_draft(self._path.with_suffix(".part"), len(self._texts), self._type) as draft:
+            ahead: deque[_Step] = deque()  # asked for, in the order in which they take effect
+            done = 0
+
+            def take() -> None:
+                nonlocal done
+                step = ahead.popleft()
+                step.effect()
+                if step.texts_done:
+                    done += step.texts_done
                     self._tell(done, total)
-                else:
-                    done = self._make_window(draft, start, stop, mine, (done, total))
-                draft.count_in(start, stop)
+
+            def parts() -> Iterator[Sequence[str]]:
+                for step in self._steps(draft, copies):
+                    ahead.append(step)
+                    if step.to_encode:
+                        yield step.to_encode
+                    elif len(ahead) == 1:
+                        take()
+
+            for vectors in self._encode(parts()):
+                while not ahead[0].to_encode:
+                    take()
+                ahead[0].vectors = vectors
+                take()
+            while ahead:
+                take()
             draft.finish()
             stated = {**self._facts, "shape": draft.shape, "sha256": draft.sha256}
         # in this order: after a kill between two steps, nothing has to be encoded again
-        _replace(self._path.with_suffix(".json"), (dumps(stated) + "\n").encode("utf-8"))
+        replace_file(self._path.with_suffix(".json"), (dumps(stated) + "\n").encode("utf-8"))
         draft.path.replace(self._path)
         draft.log.unlink(missing_ok=True)
 
-    def _make_window(
-        self, draft: _Draft, start: int, stop: int, copies: dict[int, int], count: tuple[int, int]
-    ) -> int:
+    def _steps(self, draft: Draft, copies: _Copies) -> Iterator[_Step]:
+        """What is to be done, window by window; each step is planned when it is asked for."""
+        for start in range(0, len(self._texts), WINDOW):
+            stop = min(start + WINDOW, len(self._texts))
+            mine = copies.within(start, stop)
+            if draft.has(f"rows {start}", range(start, stop)):
+                fresh = stop - start - len(mine)
+                self.reused += fresh
+                yield _Step(partial(draft.count_in, start, stop), texts_done=fresh)
+            else:
+                yield from self._window_steps(draft, start, stop, mine)
+
+    def _window_steps(
+        self, draft: Draft, start: int, stop: int, copies: dict[int, int]
+    ) -> Iterator[_Step]:
         texts = self._texts[start:stop]
-        done, total = count
         same: dict[int, int] = {}
         for row, first in copies.items():  # equal by a short digest: compare the texts themselves
             other = texts[first - start] if first >= start else self._texts[first]
@@ -183,169 +211,43 @@ class CorpusMatrix:
             name = f"part {start} {first}"
             if draft.has(name, some):
                 self.reused += len(some)
-            else:
-                draft.write(name, some, self._encode([texts[row - start] for row in some]))
-            done += len(some)
-            self._tell(done, total)
-        for row, first in same.items():
-            draft.copy(first, row)
-        draft.state(f"rows {start}", range(start, stop))
-        return done
+                yield _Step(lambda: None, texts_done=len(some))
+                continue
+            step = _Step(
+                lambda: None,
+                texts_done=len(some),
+                to_encode=[texts[row - start] for row in some],
+            )
+            step.effect = partial(_write, draft, name, some, step)
+            yield step
+
+        def complete() -> None:
+            for row, first in same.items():
+                draft.copy(first, row)
+            draft.state(f"rows {start}", range(start, stop))
+            draft.count_in(start, stop)
+
+        yield _Step(complete)
 
     def _tell(self, done: int, total: int) -> None:
         if self._progress is not None:
             self._progress(done, max(done, total))
 
 
-# ------------------------------------------------------------------------------ the file so far
+@dataclass(slots=True, eq=False)
+class _Step:
+    """Something to do in its turn; with ``to_encode``, once these texts have their vectors."""
+
+    effect: Callable[[], None]
+    texts_done: int = 0
+    to_encode: Sequence[str] = ()
+    vectors: Vectors | None = None
 
 
-class _Draft:
-    """A matrix file in the making, and the log of what is in it.
-
-    Every line of the log names some rows and states the digest of their bytes, so that it does
-    not matter in which order the two files reach the disk.
-    """
-
-    def __init__(self, path: Path, file: BinaryIO, rows: int, kind: np.dtype[Any]) -> None:
-        self.path = path
-        self.log = path.with_suffix(".parts")
-        self._file = file
-        self._rows = rows
-        self._kind = kind
-        self._dimension = 0
-        self._known: dict[str, str] = {}
-        self._header = b""
-        self._whole = hashlib.sha256()
-        self._read_log()
-
-    @property
-    def shape(self) -> list[int]:
-        return [self._rows, self._dimension]
-
-    @property
-    def sha256(self) -> str:
-        """Digest of the file, once all windows are counted in."""
-        return self._whole.hexdigest()
-
-    def has(self, name: str, rows: Sequence[int]) -> bool:
-        """Whether the rows are in the file, byte for byte."""
-        known = self._known.get(name)
-        if known is None:
-            return False
-        if known == self._digest(rows):
-            return True
-        _LOG.warning("%s is damaged (%s); this is encoded again", self.path, name)
-        return False
-
-    def write(self, name: str, rows: Sequence[int], vectors: Vectors) -> None:
-        """Put vectors to their rows."""
-        if not self._dimension:
-            self._set_dimension(vectors.shape[1])
-            self._append({"dimension": self._dimension})
-        if vectors.shape[1] != self._dimension:
-            raise BackendError(
-                f"the encoder gave vectors of {self._dimension} numbers, then of {vectors.shape[1]}"
-            )
-        with np.errstate(over="ignore"):
-            kept = vectors.astype(self._kind)
-        if not np.isfinite(kept).all():
-            raise BackendError(
-                "the encoder gave a number beyond 65,504, which float16 cannot hold; set "
-                'storage = "float32"'
-            )
-        for row, vector in zip(rows, kept, strict=True):
-            self._put(vector.tobytes(), self._place(row))
-        self._append({"what": name, "sha256": hashlib.sha256(kept.tobytes()).hexdigest()})
-
-    def copy(self, source: int, row: int) -> None:
-        """Give a row the vector of an earlier one."""
-        self._put(self._read(source, source + 1), self._place(row))
-
-    def state(self, name: str, rows: Sequence[int]) -> None:
-        """Note that these rows are complete."""
-        self._append({"what": name, "sha256": self._digest(rows)})
-
-    def count_in(self, start: int, stop: int) -> None:
-        """Add the next rows to the digest of the whole file."""
-        if not start:
-            self._whole.update(self._header)
-        for content in self._contents(range(start, stop)):
-            self._whole.update(content)
-
-    def finish(self) -> None:
-        """Wait until the file is on the disk."""
-        os.fsync(self._file.fileno())
-
-    # ----------------------------------------------------------------------------- internals
-
-    def _read_log(self) -> None:
-        try:
-            content = self.log.read_bytes()
-        except FileNotFoundError:
-            return
-        whole = []
-        for line in content.split(b"\n"):
-            try:
-                said = json.loads(line)
-            except ValueError:  # cut off by a kill, or damaged
-                continue
-            if isinstance(said, dict) and isinstance(said.get("dimension"), int):
-                self._set_dimension(said["dimension"])
-            elif isinstance(said, dict) and {"what", "sha256"} <= said.keys():
-                self._known[str(said["what"])] = str(said["sha256"])
-            whole.append(line + b"\n")
-        if not self._dimension:
-            self._known = {}
-        if b"".join(whole) != content:  # the next line must start on a line of its own
-            _replace(self.log, b"".join(whole))
-
-    def _set_dimension(self, dimension: int) -> None:
-        self._dimension = dimension
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            header,
-            {"descr": self._kind.str, "fortran_order": False, "shape": (self._rows, dimension)},
-        )
-        self._header = header.getvalue()
-        self._put(self._header, 0)
-        self._file.truncate(self._place(self._rows))
-
-    def _append(self, said: dict[str, object]) -> None:
-        with self.log.open("ab") as file:
-            file.write((dumps(said) + "\n").encode("utf-8"))
-
-    def _place(self, row: int) -> int:
-        return len(self._header) + row * self._dimension * self._kind.itemsize
-
-    def _read(self, start: int, stop: int) -> bytes:
-        self._file.seek(self._place(start))
-        return self._file.read(self._place(stop) - self._place(start))
-
-    def _put(self, content: bytes, place: int) -> None:
-        self._file.seek(place)
-        self._file.write(content)
-
-    def _contents(self, rows: Sequence[int]) -> Iterator[bytes]:
-        if not isinstance(rows, range):
-            yield from (self._read(row, row + 1) for row in rows)
-            return
-        step = max(1, _READ_BYTES // (self._dimension * self._kind.itemsize))
-        for start in range(rows.start, rows.stop, step):
-            yield self._read(start, min(start + step, rows.stop))
-
-    def _digest(self, rows: Sequence[int]) -> str:
-        state = hashlib.sha256()
-        for content in self._contents(rows):
-            state.update(content)
-        return state.hexdigest()
-
-
-@contextmanager
-def _open_draft(path: Path, rows: int, kind: np.dtype[Any]) -> Iterator[_Draft]:
-    path.touch()
-    with path.open("r+b", buffering=2**16) as file:
-        yield _Draft(path, file, rows, kind)
+def _write(draft: Draft, name: str, rows: Sequence[int], step: _Step) -> None:
+    if step.vectors is None:
+        raise BackendError(f"the encoder gave no vectors for {len(rows)} texts")
+    draft.write(name, rows, step.vectors)
 
 
 # ---------------------------------------------------------------------------------- equal texts
@@ -382,17 +284,6 @@ def _copies(texts: Sequence[str]) -> _Copies:
     rows = order[copies]
     by_row = np.argsort(rows)
     return _Copies(rows[by_row], first[by_row])
-
-
-# ---------------------------------------------------------------------------------------- files
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def _sha256(path: Path) -> str:

@@ -14,6 +14,7 @@ corpus, then to the smaller id; fixed-point scores as described above.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -85,6 +86,7 @@ class DenseRetriever:
     storage: Storage = "float32"
     accelerator: Literal["none", "faiss"] = field(default="none", metadata={"identity": False})
     _encoder: Encoder = field(init=False, repr=False, compare=False)
+    _embedder: Encoder = field(init=False, repr=False, compare=False)
     _origin: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class DenseRetriever:
             if inspect.getattr_static(encoder, name, None) is None:
                 raise PluginError(f"encoder {self.encoder!r} lacks {name!r}, which it must offer")
         object.__setattr__(self, "_encoder", encoder)
+        object.__setattr__(self, "_embedder", encoder)
         object.__setattr__(self, "_origin", plugins.identity(found, encoder))
 
     @property
@@ -148,6 +151,30 @@ class DenseRetriever:
             passage_tokens=self.max_tokens_poison,
         )
 
+    def vector_bytes(self, passages: int) -> int | None:
+        """Size of the vectors of so many passages on disk; None if their length is not known.
+
+        It is known of an encoder that has ``dimensions``.
+        """
+        dimensions = getattr(self._encoder, "dimensions", None)
+        if not isinstance(dimensions, int):
+            return None
+        return passages * dimensions * (4 if self.storage == "float32" else 2)
+
+    def spread(self, over: Callable[[Encoder], Encoder]) -> DenseRetriever:
+        """A copy whose texts are embedded elsewhere.
+
+        Parameters
+        ----------
+        over : callable
+            Makes a stand-in of the encoder, with the same identity and the same vectors. It may
+            have ``encode_parts(parts, *, max_tokens)``, which yields the vectors of several
+            parts of texts in their order and works on them side by side.
+        """
+        other = copy.copy(self)
+        object.__setattr__(other, "_embedder", over(self._encoder))
+        return other
+
     def index(
         self,
         corpus: Sequence[Passage],
@@ -179,7 +206,7 @@ class DenseRetriever:
             The cache cannot be read or written.
         """
         passages = ordered_corpus(corpus, titles=self.titles)
-        store = EmbeddingStore(cache_dir, self._encoder, identity=self.encoder_identity)
+        store = EmbeddingStore(cache_dir, self._embedder, identity=self.encoder_identity)
         texts = _IndexedTexts(passages, titles=self.titles)
         matrix = store.corpus_matrix(
             texts,

@@ -31,7 +31,13 @@ from numpy.typing import NDArray
 
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
 from ragassay.plugins.access import WhiteBoxEncoder
-from ragassay.retrieval.weights import folder_digest, hub_folder, minilm_folder, one_line
+from ragassay.retrieval.weights import (
+    folder_digest,
+    hub_folder,
+    minilm_folder,
+    one_line,
+    vector_length,
+)
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -77,6 +83,11 @@ class EmbeddedMiniLM:
             The weights are not installed.
         """
         return f"all-MiniLM-L6-v2:{self.dtype}:{self._model.weights_digest[:16]}"
+
+    @property
+    def dimensions(self) -> int | None:
+        """How long a vector is, where the model's configuration says so."""
+        return vector_length(self._model.folder)
 
     def white_box(
         self,
@@ -166,6 +177,11 @@ class SentenceTransformersEncoder:
         """
         where = self.device or "auto"
         return f"sentence-transformers:{self.dtype}:{where}:{self._model.weights_digest[:16]}"
+
+    @property
+    def dimensions(self) -> int | None:
+        """How long a vector is, where the model's configuration says so."""
+        return vector_length(self._model.folder)
 
     def white_box(
         self,

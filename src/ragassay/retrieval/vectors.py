@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -158,7 +159,7 @@ class EmbeddingStore:
             facts=facts,
             texts=texts,
             storage=storage,
-            encode=lambda some: self._encode_alone(some, max_tokens),
+            encode=lambda parts: self._encode_parts(parts, max_tokens),
             progress=progress,
         )
         found = matrix.load_or_make()
@@ -170,9 +171,38 @@ class EmbeddingStore:
         """Close the SQLite file. Closing twice does nothing."""
         self._rows.close()
 
-    def _encode_alone(self, texts: Sequence[str], max_tokens: int | None) -> Vectors:
-        with self._encoding:
-            return self._encode(texts, max_tokens)
+    def _encode_parts(
+        self, parts: Iterable[Sequence[str]], max_tokens: int | None
+    ) -> Iterator[Vectors]:
+        """Encode parts one by one, or side by side where the encoder knows how."""
+        side_by_side = getattr(self._encoder, "encode_parts", None)
+        if side_by_side is None:
+            for part in parts:
+                with self._encoding:
+                    vectors = self._encode(part, max_tokens)
+                yield vectors
+            return
+        sizes: deque[int] = deque()
+
+        def noted() -> Iterator[Sequence[str]]:
+            for part in parts:
+                sizes.append(len(part))
+                yield part
+
+        found = side_by_side(noted(), max_tokens=max_tokens)
+        while True:
+            start = time.perf_counter()
+            try:
+                vectors = next(found)
+            except StopIteration:
+                return
+            if not sizes:
+                raise BackendError(f"encoder {self._identity} gave vectors that nobody asked for")
+            size = sizes.popleft()
+            with self._counting:
+                self.encoded += size
+                self.seconds += time.perf_counter() - start
+            yield _checked(vectors, size, self._identity)
 
     def _encode(self, texts: Sequence[str], max_tokens: int | None) -> Vectors:
         start = time.perf_counter()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import json
 from pathlib import Path
+from typing import Any
 
 from ragassay.canon import digest
 from ragassay.errors import BackendUnavailable
@@ -102,3 +104,26 @@ def _file_digest(path: str, size: int, mtime_ns: int) -> str:
 def one_line(error: Exception) -> str:
     """Say an error in one line."""
     return " ".join(str(error).split())[:300]
+
+
+def vector_length(folder: Path) -> int | None:
+    """How long the vectors of a model folder are, by its configuration; None if it is unusual."""
+    try:
+        if not (folder / "modules.json").is_file():
+            return int(_said(folder / "config.json")["hidden_size"])
+        length = None
+        for module in _said(folder / "modules.json"):
+            kind = str(module["type"]).rpartition(".")[2]
+            if kind == "Pooling":
+                said = _said(folder / module["path"] / "config.json")
+                modes = sum(said[key] is True for key in said if key.startswith("pooling_mode_"))
+                length = int(said["word_embedding_dimension"]) * modes
+            elif kind == "Dense":
+                length = int(_said(folder / module["path"] / "config.json")["out_features"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return length or None
+
+
+def _said(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 ASSUMED_ICC = 0.05
@@ -142,24 +142,46 @@ def effective(
         return Effective(n=n, groups=count, design_effect=deff, size=n / deff)
     if count < MIN_GROUPS:
         return Effective(n=n, groups=count, design_effect=float(n), size=0.0)
-    deff = max(1.0, 1 + (weighted - 1) * floor, _estimated(values, sums, sizes))
-    ratio = float(stdtrit(n - 1, 1 - alpha) / stdtrit(count - 1, 1 - alpha))
-    return Effective(
-        n=n, groups=count, design_effect=deff, size=min(float(n), n / deff * min(1.0, ratio**2))
-    )
-
-
-def _estimated(
-    values: NDArray[np.float64], sums: NDArray[np.float64], sizes: NDArray[np.float64]
-) -> float:
-    """Variance of the mean by groups over that of independent questions; 1 where all are equal."""
-    n, count = float(sizes.sum()), len(sizes)
     mean = sums.sum() / n
-    spread = float(((np.asarray(values, dtype=np.float64) - mean) ** 2).sum())
-    if spread == 0 or n < 2:
-        return 1.0
-    by_groups = count / (count - 1) * float(((sums - sizes * mean) ** 2).sum()) / n**2
-    return by_groups / (spread / (n - 1) / n)
+    spread = ((np.asarray(values, dtype=np.float64) - mean) ** 2).sum()
+    estimated = estimated_design_effect(n, count, spread, ((sums - sizes * mean) ** 2).sum())
+    deff = max(1 + (weighted - 1) * floor, float(estimated))
+    size = float(estimated_size(n, count, deff, alpha=alpha))
+    return Effective(n=n, groups=count, design_effect=deff, size=size)
+
+
+def estimated_design_effect(
+    n: int, groups: int, spread: ArrayLike, between: ArrayLike
+) -> NDArray[np.float64]:
+    """Variance of a mean by its groups over that of independent questions; never below 1.
+
+    Parameters
+    ----------
+    n, groups : int
+        Questions, and groups of them; at least two.
+    spread : array_like
+        Sum of the squared distances of the outcomes from their mean.
+    between : array_like
+        The same of the groups: of their sums from their sizes times the mean.
+
+    Returns
+    -------
+    array of float64
+        1 where all outcomes are equal, and so nothing is known.
+    """
+    within, across = np.broadcast_arrays(np.asarray(spread, float), np.asarray(between, float))
+    scale = groups / (groups - 1) * (n - 1) / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = scale * across / within
+    return np.maximum(1.0, np.where(within > 0, found, 1.0))
+
+
+def estimated_size(
+    n: int, groups: int, deff: ArrayLike, *, alpha: float = 0.05
+) -> NDArray[np.float64]:
+    """Effective sample where the design effect is estimated from few groups; see `effective`."""
+    ratio = float(stdtrit(n - 1, 1 - alpha) / stdtrit(groups - 1, 1 - alpha))
+    return np.minimum(float(n), n / np.asarray(deff, float) * min(1.0, ratio**2))
 
 
 def _sums(

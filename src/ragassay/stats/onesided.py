@@ -60,10 +60,19 @@ def rate_above(count: ArrayLike, n: ArrayLike, threshold: float) -> Floats:
 
 
 def rate_interval(count: float, n: float, alpha: float) -> Interval:
-    """Both one-sided bounds of a rate, each with error ``alpha``."""
-    low = 0.0 if count <= 0 else float(betaincinv(count, n - count + 1, alpha))
-    high = 1.0 if count >= n else float(betaincinv(count + 1, n - count, 1 - alpha))
-    return Interval(low, high)
+    """Both one-sided bounds of one rate, each with error ``alpha``."""
+    low, high = rate_bounds(count, n, alpha)
+    return Interval(float(low), float(high))
+
+
+def rate_bounds(count: ArrayLike, n: ArrayLike, alpha: float) -> tuple[Floats, Floats]:
+    """Both one-sided bounds of rates, each with error ``alpha``; arrays broadcast."""
+    x, size = np.broadcast_arrays(np.asarray(count, float), np.asarray(n, float))
+    left = np.maximum(size - x, 0.0)
+    with np.errstate(invalid="ignore"):
+        low = np.where(x <= 0, 0.0, betaincinv(x, left + 1, alpha))
+        high = np.where(left <= 1e-9 * size, 1.0, betaincinv(x + 1, left, 1 - alpha))
+    return low, high
 
 
 def difference_score(first: ArrayLike, second: ArrayLike, n: ArrayLike, delta: float) -> Floats:

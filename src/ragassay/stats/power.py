@@ -12,58 +12,37 @@ comparisons); Donner, Birkett and Buck (1981), American Journal of Epidemiology 
 groups); Skellam (1948), Journal of the Royal Statistical Society B 10(2) (beta-binomial); Mosimann
 (1962), Biometrika 49(1/2) (Dirichlet-multinomial).
 
-Deviations: the test that is planned for knows the correlation. A gate that estimates it from the
-run decides somewhat less often; see the documentation for how much.
+A gate that estimates the correlation from the run decides less often. Its power is not summed but
+simulated (:mod:`ragassay.stats.power_estimated`), where a sampling says that it is not ``known``.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.fft import irfft, irfftn, next_fast_len, rfft, rfftn
-from scipy.special import betaincinv, gammaln, ndtr, ndtri
-from scipy.stats import betabinom, binom
+from scipy.special import ndtr, ndtri
 
 from ragassay.stats import onesided
-from ragassay.stats.clusters import design_effect
+from ragassay.stats.power_estimated import GroupOutcomes, Samples, chance_to_decide, samples
+from ragassay.stats.power_outcomes import Difference as Difference
+from ragassay.stats.power_outcomes import Sampling as Sampling
+from ragassay.stats.power_outcomes import (
+    difference_chances,
+    group_changes,
+    rate_chances,
+    whole_size,
+)
 
 Side = Literal["below", "above"]
 Floats = NDArray[np.float64]
 MAX_EXACT = 1500
 MAX_QUERIES = 1_000_000
 _NEXT = 4  # so many larger sizes must reach the power too: exact power goes in saw-teeth
-_NEGLIGIBLE = 1e-12
 _HALVINGS = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """Questions come in groups of ``cluster_size`` whose outcomes correlate by ``icc``."""
-
-    cluster_size: int = 1
-    icc: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.cluster_size < 1 or not 0 <= self.icc < 1:
-            raise ValueError(
-                f"need cluster_size >= 1 and 0 <= icc < 1, got {self.cluster_size}, {self.icc}"
-            )
-
-    @property
-    def design_effect(self) -> float:
-        """How many times more questions are needed than with independent ones."""
-        return design_effect(self.cluster_size, self.icc)
-
-    def whole(self, n: int) -> int:
-        """The least number of questions in whole groups that is at least ``n``."""
-        return -(-n // self.cluster_size) * self.cluster_size
-
-
 INDEPENDENT = Sampling()
 
 
@@ -77,28 +56,6 @@ class Plan:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """What is expected of a paired difference: shares of questions that change each way.
-
-    For ``N``, ``first`` is the share prevented and ``second`` the share introduced. For ``H``,
-    ``first`` is the share that becomes target-positive on clean retrieval, ``second`` the share
-    that ceases to be.
-    """
-
-    first: float
-    second: float
-
-    def __post_init__(self) -> None:
-        if self.first < 0 or self.second < 0 or self.first + self.second > 1:
-            raise ValueError(f"need shares that sum to at most 1, got {self.first}, {self.second}")
-
-    @property
-    def value(self) -> float:
-        """The difference, a fraction."""
-        return self.first - self.second
-
-
 def rate_power(
     n: int,
     rate: float,
@@ -108,7 +65,9 @@ def rate_power(
     alpha: float = 0.05,
     sampling: Sampling = INDEPENDENT,
 ) -> float:
-    """Probability that a rate is shown to be below, or above, a threshold. Exact.
+    """Probability that a rate is shown to be below, or above, a threshold.
+
+    Exact where the correlation is known, else simulated.
 
     Parameters
     ----------
@@ -121,19 +80,24 @@ def rate_power(
     alpha : float
         One-sided error of the test.
     sampling : Sampling
-        Groups and their correlation; the test knows the correlation.
+        Groups and their correlation, and whether the test knows it.
 
     Raises
     ------
     ValueError
-        ``n`` is below 1, or a rate is outside [0, 1].
+        ``n`` is below 1, a rate is outside [0, 1], or the correlation is to be estimated from
+        a single group.
 
     Examples
     --------
     >>> round(rate_power(150, 0.0, 0.02, "below"), 3)
     1.0
     """
-    size, chance = _rate_chances(n, rate, sampling)
+    if not sampling.exact:
+        tail = onesided.rate_below if side == "below" else onesided.rate_above
+        found = _drawn(n, Difference(first=rate, second=0.0), sampling, alpha)
+        return chance_to_decide(found, lambda x, _, worth: tail(x, worth, threshold), alpha)
+    size, chance = rate_chances(n, rate, sampling)
     return float(chance[_rate_decides(size, threshold, side, alpha, sampling)].sum())
 
 
@@ -165,13 +129,16 @@ def difference_power(
     >>> round(difference_power(100, Difference(first=0.3, second=0.05), 0.0, "above"), 2)
     1.0
     """
-    size = _checked(n, sampling)
+    size = whole_size(n, sampling)
+    test = onesided.difference_below if side == "below" else onesided.difference_above
+    if not sampling.exact:
+        found = _drawn(size, expected, sampling, alpha)
+        return chance_to_decide(found, lambda b, c, worth: test(b, c, worth, delta), alpha)
     worth = size / sampling.design_effect
     if size > exact_to:
         return _approximate_power(worth, expected, delta, side, alpha)
-    first, second, chance = _difference_chances(size, expected, sampling)
+    first, second, chance = difference_chances(size, expected, sampling)
     scale = 1 / sampling.design_effect
-    test = onesided.difference_below if side == "below" else onesided.difference_above
     decides = test(first * scale, second * scale, worth, delta) <= alpha
     return float(chance[decides].sum())
 
@@ -179,14 +146,18 @@ def difference_power(
 def rate_width(
     n: int, rate: float, *, confidence: float = 0.95, sampling: Sampling = INDEPENDENT
 ) -> float:
-    """Expected width of the two-sided interval of a rate: exact, over all outcomes."""
-    size, chance = _rate_chances(n, rate, sampling)
+    """Expected width of the two-sided interval of a rate: exact, over all outcomes.
+
+    Where the correlation is not known, the mean over simulated samples.
+    """
+    if not sampling.exact:
+        alpha = (1 - confidence) / 2
+        found = _drawn(n, Difference(first=rate, second=0.0), sampling, alpha)
+        low, high = onesided.rate_bounds(found.first, found.size, alpha)
+        return float((high - low).mean())
+    size, chance = rate_chances(n, rate, sampling)
     counts, worth = _effective_counts(size, sampling)
-    alpha = (1 - confidence) / 2
-    with np.errstate(invalid="ignore"):
-        low = np.where(counts <= 0, 0.0, betaincinv(counts, worth - counts + 1, alpha))
-        left = np.maximum(worth - counts, 0.0)
-        high = np.where(left <= 1e-9, 1.0, betaincinv(counts + 1, left, 1 - alpha))
+    low, high = onesided.rate_bounds(counts, worth, (1 - confidence) / 2)
     return float((chance * (high - low)).sum())
 
 
@@ -194,13 +165,17 @@ def difference_width(
     n: int, expected: Difference, *, confidence: float = 0.95, sampling: Sampling = INDEPENDENT
 ) -> float:
     """Expected width of the two-sided interval of a paired difference."""
-    size = _checked(n, sampling)
+    size = whole_size(n, sampling)
     scale, alpha = 1 / sampling.design_effect, (1 - confidence) / 2
+    if not sampling.exact:
+        found = _drawn(size, expected, sampling, alpha)
+        low, high = onesided.difference_bounds(found.first, found.second, found.size, alpha)
+        return float((high - low).mean())
     if size > MAX_EXACT:  # the width hardly varies then: at the expected outcome
         first, second = np.array([expected.first * size]), np.array([expected.second * size])
         chance = np.ones(1)
     else:
-        first, second, chance = _difference_chances(size, expected, sampling)
+        first, second, chance = difference_chances(size, expected, sampling)
     low, high = onesided.difference_bounds(first * scale, second * scale, size * scale, alpha)
     return float((chance * (high - low)).sum())
 
@@ -244,7 +219,7 @@ def queries_needed(
         if high >= most:
             return None
         high = min(2 * high, most)
-    low = high // 2 if high > 2 else 0
+    low = high // 2 if high > 2 else int(not sampling.exact)  # a single group estimates nothing
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -325,28 +300,15 @@ def _smallest(
     return high
 
 
-# ------------------------------------------------------------------------- outcomes and chances
-
-
-def _checked(n: int, sampling: Sampling) -> int:
-    if n < 1:
-        raise ValueError(f"need at least one question, got {n}")
-    return sampling.whole(n)
-
-
-def _rate_chances(n: int, rate: float, sampling: Sampling) -> tuple[int, Floats]:
-    """The number of questions in whole groups, and the chance of every count from 0 to it."""
-    size = _checked(n, sampling)
-    if not 0 <= rate <= 1:
-        raise ValueError(f"need a rate in [0, 1], got {rate}")
-    m, icc = sampling.cluster_size, sampling.icc
-    if rate in (0.0, 1.0) or icc == 0 or m == 1:
-        return size, binom.pmf(np.arange(size + 1), size, rate)
-    spread = (1 - icc) / icc
-    one = betabinom.pmf(np.arange(m + 1), m, rate * spread, (1 - rate) * spread)
-    length = next_fast_len(size + 1, real=True)
-    total = irfft(rfft(one, length) ** (size // m), length)[: size + 1]
-    return size, np.clip(total, 0.0, 1.0)
+def _drawn(n: int, expected: Difference, sampling: Sampling, alpha: float) -> Samples:
+    """Samples of groups whose correlation is estimated from each of them."""
+    groups = whole_size(n, sampling) // sampling.cluster_size
+    first, second, chance = group_changes(sampling.cluster_size, expected, sampling.icc)
+    kept = chance > 0
+    one = GroupOutcomes(
+        size=sampling.cluster_size, first=first[kept], second=second[kept], chance=chance[kept]
+    )
+    return samples(groups, one, alpha=alpha)
 
 
 def _effective_counts(size: int, sampling: Sampling) -> tuple[Floats, float]:
@@ -360,53 +322,6 @@ def _rate_decides(
     counts, worth = _effective_counts(size, sampling)
     test = onesided.rate_below if side == "below" else onesided.rate_above
     return np.asarray(test(counts, worth, threshold) <= alpha)
-
-
-def _difference_chances(
-    size: int, expected: Difference, sampling: Sampling
-) -> tuple[Floats, Floats, Floats]:
-    """Counts of changes each way that are not negligible, and the chance of each pair."""
-    m, icc = sampling.cluster_size, sampling.icc
-    if icc == 0 or m == 1:
-        first, second, chance = _changes(size, expected, 0.0)
-    else:
-        first, second, chance = _total(size, expected, m, icc)
-    kept = chance > _NEGLIGIBLE
-    return first[kept], second[kept], chance[kept]
-
-
-@functools.lru_cache(maxsize=8)
-def _total(size: int, expected: Difference, m: int, icc: float) -> tuple[Floats, Floats, Floats]:
-    """All groups together: the convolution of one group with itself."""
-    a, b, chance = _changes(m, expected, icc)
-    one = np.zeros((m + 1, m + 1))
-    one[a.astype(int), b.astype(int)] = chance
-    length = next_fast_len(size + 1, real=True)
-    table = irfftn(rfftn(one, (length, length)) ** (size // m), (length, length))
-    table = np.clip(table[: size + 1, : size + 1], 0.0, 1.0)
-    first, second = np.nonzero(table > _NEGLIGIBLE)
-    return first.astype(float), second.astype(float), table[first, second]
-
-
-def _changes(m: int, expected: Difference, icc: float) -> tuple[Floats, Floats, Floats]:
-    """One group of m questions: Dirichlet-multinomial, or multinomial without correlation."""
-    a, b = (each.ravel().astype(float) for each in np.indices((m + 1, m + 1)))
-    inside = a + b <= m
-    a, b = a[inside], b[inside]
-    counts = np.stack([a, b, m - a - b])
-    shares = np.array([expected.first, expected.second, 1 - expected.first - expected.second])
-    shares = np.maximum(shares, 0.0)
-    impossible = ((shares[:, None] == 0) & (counts > 0)).any(axis=0)
-    used = shares > 0
-    x, p = counts[used], shares[used][:, None]
-    logs = gammaln(m + 1) - gammaln(x + 1).sum(axis=0)
-    if icc == 0:
-        logs = logs + (x * np.log(p)).sum(axis=0)
-    else:
-        spread = (1 - icc) / icc
-        logs = logs + gammaln(spread) - gammaln(m + spread)
-        logs = logs + (gammaln(x + p * spread) - gammaln(p * spread)).sum(axis=0)
-    return a, b, np.exp(np.where(impossible, -np.inf, logs))
 
 
 def _approximate_power(

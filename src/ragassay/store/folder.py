@@ -1,4 +1,4 @@
-"""The run folder: append, read, verify. One writer, one line a record, nothing lost.
+"""The run folder: append, read, find. One writer, one line a record, nothing lost.
 
 ::
 
@@ -18,6 +18,8 @@
     summary.json      the analysis: equal inputs give equal bytes
     report.html/.md   what people read
 
+A stream may also stand in finished segments, see :mod:`ragassay.store.segments`.
+
 Every line of a stream is ``{"v": 1, "kind": ..., "key": ..., "at": ..., "body": {...}}``.
 A last line without a line end is what a killed process leaves: it is cut off on opening and
 logged. A record of a newer version, or of an unknown kind, is an error.
@@ -26,11 +28,9 @@ logged. A record of a newer version, or of an unknown kind, is an error.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,31 +39,27 @@ from filelock import FileLock, Timeout
 
 from ragassay import canon
 from ragassay.errors import StoreError
+from ragassay.store import segments
+from ragassay.store.codecs import NONE, codec
+from ragassay.store.columns import Trials
+from ragassay.store.index import StreamIndex
+from ragassay.store.lines import VERSION, append, cut_torn_line, decode
+from ragassay.store.reading import read_trials
+from ragassay.store.records import edits_from, make, poison_from, score_from, trial_from
 from ragassay.types import (
-    ContextEntry,
-    Cost,
     EditsRecord,
-    Evidence,
-    Knowledge,
     Passage,
-    PassageEdits,
     PoisonSet,
     Query,
-    Sampling,
     ScoreRecord,
     Target,
-    TextEdit,
-    ToolUsage,
     TrialRecord,
-    TrialSpec,
 )
 
-VERSION = 1
 STREAMS = (
     "queries", "targets", "poison", "rungs", "passages", "rounds", "trials", "edits", "scores",
     "learned",
 )  # fmt: skip
-_LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
@@ -72,16 +68,33 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._compression: str | None = None
+        self._segment_bytes = segments.SEGMENT_BYTES
 
     @contextmanager
-    def writer(self) -> Iterator[RunFolder]:
+    def writer(
+        self, *, compression: str | None = None, segment_bytes: int = segments.SEGMENT_BYTES
+    ) -> Iterator[RunFolder]:
         """Hold the folder for writing; it is created where absent.
+
+        Parameters
+        ----------
+        compression : {"none", "gzip", "zstd"}, optional
+            How a stream's file is packed when it has reached its size; with ``"none"`` it grows
+            on. Default: as the stream's newest segment.
+        segment_bytes : int
+            The size from which a file is packed.
 
         Raises
         ------
         StoreError
             Another process holds it, or it cannot be written.
+        ConfigError
+            zstd is asked for and not installed.
         """
+        if compression not in (None, NONE):
+            codec(str(compression))
+        self._compression, self._segment_bytes = compression, segment_bytes
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / ".lock", timeout=0)
@@ -95,7 +108,8 @@ class RunFolder:
             raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
         try:
             for stream in STREAMS:
-                _cut_torn_line(self._file(stream))
+                cut_torn_line(self._file(stream))
+                self._mend(stream)
             yield self
         finally:
             lock.release()
@@ -117,7 +131,29 @@ class RunFolder:
             canon.dumps({"v": VERSION, "kind": stream, "key": key, "at": at, "body": value}) + "\n"
             for key, value in items
         )
-        _append(self._file(stream), lines.encode("utf-8", "surrogatepass"))
+        size = append(self._file(stream), lines.encode("utf-8", "surrogatepass"))
+        if size >= self._segment_bytes and (name := self._packing(stream)) != NONE:
+            segments.rotate(self.path, stream, name)
+
+    def pack(self, *, least: int = 1 << 16) -> None:
+        """Pack the files that still grow, as at the end of a run; small ones stay as they are."""
+        for stream in STREAMS:
+            file, name = self._file(stream), self._packing(stream)
+            if name != NONE and file.exists() and file.stat().st_size >= least:
+                segments.rotate(self.path, stream, name)
+
+    def _packing(self, stream: str) -> str:
+        if self._compression is None:
+            return segments.compression_of(self.path, stream)
+        return self._compression
+
+    def _mend(self, stream: str) -> None:
+        """Finish what an interrupted rotation left, and save what is whole of a torn segment."""
+        segments.mend(self.path, stream)
+        name = self._packing(stream)
+        for part in segments.parts_of(self.path, stream):
+            if part.number and part.codec == NONE and name != NONE:
+                segments.pack(part, name)
 
     def read(self, stream: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield ``(key, body)`` of each record, oldest first.
@@ -127,15 +163,27 @@ class RunFolder:
         StoreError
             A line is damaged, of a newer version, or of another kind.
         """
-        path = self._file(stream)
-        if not path.exists():
-            return
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if not raw.endswith(b"\n"):
-                    _LOG.warning("%s:%d: the last line is torn and is left out", path, number)
-                    return
-                yield _decode(raw, stream, path, number)
+        with segments.opened(self.path, stream) as files:
+            before, number = -1, 0
+            for line, place in segments.lines(files):
+                number = number + 1 if place.file == before else 1
+                before = place.file
+                yield decode(line, stream, files[place.file][0].path, number)
+
+    def index(self, stream: str) -> StreamIndex:
+        """Where the records of a stream are, by key, without reading what is indexed already.
+
+        Raises
+        ------
+        StoreError
+            A record is damaged.
+        """
+        return StreamIndex(self.path, stream)
+
+    def refresh_indexes(self) -> None:
+        """Bring the indexes of the large streams up to date, for those who look for records."""
+        for stream in ("trials", "scores", "passages"):
+            self.index(stream)
 
     def keys(self, stream: str) -> set[str]:
         """All keys of a stream."""
@@ -144,6 +192,10 @@ class RunFolder:
     def trials(self) -> dict[str, TrialRecord]:
         """The newest record of every trial, by key (a retried failure is superseded)."""
         return dict(self._records("trials", trial_from))
+
+    def columns(self) -> Trials:
+        """The newest record of every trial with its labels, in columns and bounded memory."""
+        return read_trials(self.path)
 
     def scores(self) -> dict[tuple[str, str], ScoreRecord]:
         """The newest score of every trial and scorer, by (trial key, scorer)."""
@@ -156,9 +208,17 @@ class RunFolder:
         """The poison sets by key."""
         return dict(self._records("poison", poison_from))
 
+    def each_poison(self) -> Iterator[PoisonSet]:
+        """The poison sets one by one, the newest of each key, without keeping them."""
+        newest = {key: number for number, (key, _) in enumerate(self.read("poison"))}
+        chosen = set(newest.values())
+        for number, (_, one) in enumerate(self._records("poison", poison_from)):
+            if number in chosen:
+                yield one
+
     def passages(self) -> dict[str, Passage]:
         """Corpus passages that stood in some context, by id."""
-        return dict(self._records("passages", lambda body: _make(Passage, body)))
+        return dict(self._records("passages", lambda body: make(Passage, body)))
 
     def edits(self) -> dict[str, EditsRecord]:
         """Arms and edits by trial key; empty where the protocol has none."""
@@ -169,7 +229,7 @@ class RunFolder:
         return dict(
             self._records(
                 "queries",
-                lambda body: (_make(Query, body["query"]), _make(Target, body["target"])),
+                lambda body: (make(Query, body["query"]), make(Target, body["target"])),
             )
         )
 
@@ -178,7 +238,7 @@ class RunFolder:
         return dict(
             self._records(
                 "targets",
-                lambda body: {name: _make(Target, each) for name, each in body.items()},
+                lambda body: {name: make(Target, each) for name, each in body.items()},
             )
         )
 
@@ -233,127 +293,3 @@ class RunFolder:
 
     def _file(self, stream: str) -> Path:
         return self.path / f"{stream}.jsonl"
-
-
-# ------------------------------------------------------------------------------- the records
-
-
-def trial_from(body: Mapping[str, Any]) -> TrialRecord:
-    """Rebuild a trial record from its JSON body."""
-    record = _make(TrialRecord, body)
-    spec = _make(TrialSpec, body["spec"])
-    return replace(
-        record,
-        spec=replace(spec, sampling=_make(Sampling, body["spec"]["sampling"])),
-        context=tuple(_make(ContextEntry, entry) for entry in body["context"]),
-        usage=_make(ToolUsage, body["usage"]),
-    )
-
-
-def score_from(body: Mapping[str, Any]) -> ScoreRecord:
-    """Rebuild a score record from its JSON body."""
-    record = _make(ScoreRecord, body)
-    return replace(record, evidence=tuple(_make(Evidence, item) for item in body["evidence"]))
-
-
-def poison_from(body: Mapping[str, Any]) -> PoisonSet:
-    """Rebuild a poison set from its JSON body."""
-    return replace(
-        _make(PoisonSet, body),
-        passages=tuple(_make(Passage, item) for item in body["passages"]),
-        knowledge=_make(Knowledge, body["knowledge"]),
-        cost=_make(Cost, body["cost"]),
-    )
-
-
-def edits_from(body: Mapping[str, Any]) -> EditsRecord:
-    """Rebuild a record of edits from its JSON body."""
-    passages = [_make(PassageEdits, item) for item in body["passages"]]
-    return replace(
-        _make(EditsRecord, body),
-        passages=tuple(
-            replace(each, edits=tuple(_make(TextEdit, edit) for edit in each.edits))  # type: ignore[arg-type]
-            for each in passages
-        ),
-    )
-
-
-def _make(cls: type[_T], body: Mapping[str, Any]) -> _T:
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    unknown = body.keys() - known
-    if unknown:
-        raise StoreError(
-            f"a {cls.__name__} record holds the unknown key {sorted(unknown)[0]!r}; "
-            "it was written by another version of ragassay"
-        )
-    try:
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in body.items()})
-    except TypeError as error:
-        raise StoreError(f"a {cls.__name__} record is incomplete: {error}") from error
-
-
-def _decode(raw: bytes, stream: str, path: Path, number: int) -> tuple[str, dict[str, Any]]:
-    try:
-        line = json.loads(raw.decode("utf-8", "surrogatepass"))
-        version, kind, key, body = line["v"], line["kind"], line["key"], line["body"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"{path}:{number}: damaged record ({error}); restore the file, or delete this line "
-            "and run again: only that record is repeated"
-        ) from error
-    if version != VERSION:
-        raise StoreError(
-            f"{path}:{number}: record version {version}, this ragassay reads {VERSION}; update it"
-        )
-    if kind != stream:
-        raise StoreError(f"{path}:{number}: a record of kind {kind!r} in the stream {stream!r}")
-    return key, body
-
-
-# --------------------------------------------------------------------------------- the bytes
-
-
-def _append(path: Path, data: bytes) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
-        before = os.fstat(descriptor).st_size
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-        except OSError as error:
-            os.ftruncate(descriptor, before)
-            raise StoreError(
-                f"{path} cannot be written: {error.strerror or error}; everything written "
-                "before is kept, run the same command again once there is room"
-            ) from error
-    finally:
-        os.close(descriptor)
-
-
-def _cut_torn_line(path: Path) -> None:
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return
-    if size == 0:
-        return
-    with path.open("rb+") as file:
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) == b"\n":
-            return
-        keep, step = 0, 1 << 16
-        position = size
-        while position > 0:
-            start = max(0, position - step)
-            file.seek(start)
-            found = file.read(position - start).rfind(b"\n")
-            if found >= 0:
-                keep = start + found + 1
-                break
-            position = start
-        file.truncate(keep)
-    _LOG.warning("%s: cut off a torn last line of %d bytes", path, size - keep)
