@@ -12,6 +12,7 @@ import takes longer than a search of a million vectors saves.
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ragassay.retrieval.rows import Vectors
 
 UNIT = 2.0**-8  # rounding of bfloat16
 LEAST_QUERIES = 16  # below, the products are no longer what takes the time
-_PIECE = 1_024  # rows of float16 a thread and time: their float32 copy stays in its cache
+_SERIAL = 32_767  # numbers: torch copies as many without waking its threads
 
 
 def rounding_bound() -> float:
@@ -48,8 +49,6 @@ class Rounded:
     def __init__(self, torch: Any, height: int, dimension: int) -> None:
         self.torch = torch
         self._rounded = torch.empty((height, dimension), dtype=torch.bfloat16)
-        self._piece = min(height, _PIECE * torch.get_num_threads())
-        self._wide = torch.empty((self._piece, dimension), dtype=torch.float32)
         self._count = 0
 
     @property
@@ -57,18 +56,33 @@ class Rounded:
         """The block, a tensor of shape (rows, d)."""
         return self._rounded[: self._count]
 
-    def load(self, block: Stored) -> None:
+    def load(self, block: Stored, pool: ThreadPoolExecutor, threads: int) -> None:
         """Round a block of float32 or float16."""
         self._count = len(block)
         given = _tensor(self.torch, block)
         if block.dtype == np.float32:
             self.rows.copy_(given)
             return
-        for start in range(0, len(block), self._piece):  # by way of float32: twice as fast
-            some = given[start : start + self._piece]
-            wide = self._wide[: len(some)]
-            wide.copy_(some)
-            self._rounded[start : start + len(some)].copy_(wide)
+        step = -(-len(block) // threads)
+        list(pool.map(
+            lambda start: self._round_halves(
+                given[start : start + step], self.rows[start : start + step]
+            ),
+            range(0, len(block), step),
+        ))  # fmt: skip
+
+    def _round_halves(self, given: Any, rounded: Any) -> None:
+        """Round float16 by way of float32: twice as fast, where that stays in the cache.
+
+        The pieces are so small that torch's threads, which would wait for each other after each
+        of them, are not used.
+        """
+        piece = max(1, _SERIAL // given.shape[1])
+        wide = self.torch.empty((piece, given.shape[1]), dtype=self.torch.float32)
+        for source, target in zip(given.split(piece), rounded.split(piece), strict=True):
+            some = wide[: len(source)]
+            some.copy_(source)
+            target.copy_(some)
 
 
 _Bits = tuple[NDArray[np.int16], NDArray[np.int16]]

@@ -191,7 +191,7 @@ class _Block:
     @property
     def rounded(self) -> Rounded | None:
         if self._rounded is not None and not self._loaded:
-            self._rounded.load(self.stored)
+            self._rounded.load(self.stored, self._pool, os.cpu_count() or 1)
             self._loaded = True
         return self._rounded
 
