@@ -66,8 +66,9 @@ def test_the_same_command_goes_on_where_it_stopped_and_a_torn_line_is_cut(world:
 
 
 def test_a_command_that_is_killed_keeps_what_it_has_crafted(world: World, tmp_path: Path) -> None:
+    # In sequence, for that goes one question after the other.
     options = ("--set", "attack.source=generated", "--set", "attack.n=1", "--set",
-               "attack.trials=1")  # fmt: skip
+               "attack.trials=1", "--set", "attack.order=sequential")  # fmt: skip
     path = world.folder / "poison.jsonl"
     slow = world.start(*CRAFT, *options, RULE_READER_DELAY="0.1")
     limit = time.monotonic() + 60
