@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,7 @@ def test_two_processes_read_while_one_rotates(tmp_path: Path) -> None:
         while any(each.poll() is None for each in readers) and round_ < 20_000:
             folder.append("trials", KEYS[round_ % 400], trial(KEYS[round_ % 400]))
             round_ += 1
+            time.sleep(0.001)  # a rotation every tenth of a second or so
     for each in readers:
         assert each.communicate()[1] == b""
 

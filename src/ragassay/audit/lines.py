@@ -11,6 +11,7 @@ from typing import Any
 
 from ragassay import canon
 from ragassay.errors import StoreError
+from ragassay.store.lines import append
 
 VERSION = 1
 _LOG = logging.getLogger(__name__)
@@ -25,24 +26,7 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         It could not be written whole; what was there before stays.
     """
     data = (canon.dumps(value) + "\n").encode("utf-8", "surrogatepass")
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
-        before = os.fstat(descriptor).st_size
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        except OSError as error:
-            os.ftruncate(descriptor, before)
-            raise StoreError(
-                f"{path} cannot be written: {error.strerror or error}; all labels before are kept"
-            ) from error
-    finally:
-        os.close(descriptor)
+    append(path, data, durable=True, kept="all labels before are kept")
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

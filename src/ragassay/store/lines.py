@@ -72,8 +72,17 @@ def is_done(raw: bytes) -> bool:
     return start >= 0 and raw.startswith(_DONE, start + len(_STATUS))
 
 
-def append(path: Path, data: bytes) -> int:
+def append(
+    path: Path,
+    data: bytes,
+    *,
+    durable: bool = False,
+    kept: str = "everything written before is kept, run the same command again once there is room",
+) -> int:
     """Write at the end of a file, whole or not at all; returns the size of the file.
+
+    With ``durable`` it is on the disk on return. ``kept`` says in the message of a failure what
+    is not lost.
 
     Raises
     ------
@@ -90,11 +99,12 @@ def append(path: Path, data: bytes) -> int:
             view = memoryview(data)
             while view:
                 view = view[os.write(descriptor, view) :]
+            if durable:
+                os.fsync(descriptor)
         except OSError as error:
             os.ftruncate(descriptor, before)
             raise StoreError(
-                f"{path} cannot be written: {error.strerror or error}; everything written "
-                "before is kept, run the same command again once there is room"
+                f"{path} cannot be written: {error.strerror or error}; {kept}"
             ) from error
     finally:
         os.close(descriptor)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -83,7 +84,8 @@ def opened(folder: Path, stream: str) -> Iterator[list[tuple[Part, BinaryIO]]]:
     StoreError
         One cannot be opened.
     """
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
+        time.sleep(min(attempt, 20) / 1000)
         with ExitStack() as stack:
             parts = parts_of(folder, stream)
             try:
