@@ -204,7 +204,35 @@ def test_rounding_moves_a_product_by_less_than_the_bound() -> None:
         rounded = torch.from_numpy(rows).float().to(torch.bfloat16).double().numpy()
         moved = np.abs(rounded @ rounded.T - rows @ rows.T)
         largest = max(largest, float(moved.max()) / float(np.square(rows[0]).sum()))
-    assert 0.9 * coarse.rounding_bound() < largest <= coarse.rounding_bound()
+    bound = coarse.rounding_bound(384, np.dtype(np.float32), 1.0)
+    assert 0.9 * bound < largest <= bound
+
+
+def test_every_float16_is_rounded_to_bfloat16_with_whole_numbers() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra [local])")
+    bits = np.arange(2**16, dtype=np.uint16)
+    halves = bits[np.isfinite(bits.view(np.float16))].reshape(-1, 8)
+    rounded = np.empty(halves.shape, np.int16)
+    coarse._round_halves(halves.view(np.int16), rounded)
+    scaled = torch.from_numpy(rounded).view(torch.bfloat16).double().numpy() * 2.0**112
+    given = halves.view(np.float16).astype(np.float64)
+    normal = np.abs(given) >= 2.0**-14
+    moved = np.abs(scaled - given)
+    assert (moved <= np.where(normal, coarse.UNIT * np.abs(given), 2.0**-24 * 4)).all()
+    nearest = torch.from_numpy(given).float().to(torch.bfloat16).double().numpy()
+    tie = np.abs(np.abs(given - nearest) - moved) == 0  # ties go up here, to even there
+    assert tie[normal].all()
+
+
+def test_denormal_float16_widens_the_bound_with_the_length_of_the_shortest_row() -> None:
+    half, single = np.dtype(np.float16), np.dtype(np.float32)
+    assert coarse.rounding_bound(4, half, 1e6) == pytest.approx(
+        coarse.rounding_bound(4, single, 1e6), rel=1e-6
+    )
+    lost = np.full(16, 2.0**-14)  # tiles take it for 0
+    query = np.full(16, 0.25)
+    assert coarse.rounding_bound(16, half, 1.0) >= lost @ query
+    assert coarse.rounding_bound(16, half, 0.0) == np.inf
 
 
 def test_without_torch_or_tiles_there_is_no_coarse_sieve(monkeypatch: pytest.MonkeyPatch) -> None:

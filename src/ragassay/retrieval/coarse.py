@@ -2,8 +2,10 @@
 
 Such processors multiply bfloat16 many times as fast as float32 and add in float32. Rounding to
 8 bits moves each number by at most 2^-8 of itself, so by the Cauchy-Schwarz inequality a product
-of two vectors of length 1 by at most 2 * 2^-8 + 2^-16, whatever the vectors. What passes is
-looked at again in float32, so that results do not depend on whether this sieve was there.
+of two vectors of length 1 by at most 2 * 2^-8 + 2^-16, whatever the vectors. Rows in float16 are
+rounded with whole-number operations, and the difference of the exponents is made up for in the
+queries. What passes is looked at again in float32, so that results do not depend on whether this
+sieve was there.
 
 torch does the products. It is used where it is loaded already (an encoder has loaded it): its
 import takes longer than a search of a million vectors saves.
@@ -11,6 +13,7 @@ import takes longer than a search of a million vectors saves.
 
 from __future__ import annotations
 
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,12 +26,28 @@ from ragassay.retrieval.rows import Vectors
 
 UNIT = 2.0**-8  # rounding of bfloat16
 LEAST_QUERIES = 16  # below, the products are no longer what takes the time
-_SERIAL = 32_767  # numbers: torch copies as many without waking its threads
+_HALVES = 1 << 17  # float16 numbers that are rounded at a time: they stay in the cache
+_SCALE = 2.0**112  # the exponents of float16 and bfloat16 are counted from 15 and from 127
+_FLUSHED = 2.0**-14  # float16 numbers below are denormal, and count as 0 in tiles
 
 
-def rounding_bound() -> float:
-    """Most by which rounding two vectors of length 1 to bfloat16 moves their product."""
-    return 2 * UNIT + UNIT * UNIT
+def rounding_bound(dimension: int, kind: np.dtype[Any], shortest: float) -> float:
+    """Most by which the products of this sieve differ, as a share of the length of the row.
+
+    Parameters
+    ----------
+    dimension : int
+        d. Queries have length 1.
+    kind : dtype
+        Of the stored rows. Of float16 the denormal numbers are lost, each at most 2^-14.
+    shortest : float
+        Length of the shortest row. For float16 there is no bound if it is 0.
+    """
+    bound = 2 * UNIT + UNIT * UNIT
+    if kind != np.float16:
+        return bound
+    lost = (1 + UNIT) * _FLUSHED * math.sqrt(dimension)
+    return bound + lost / shortest if shortest > 0 else math.inf
 
 
 def tiles() -> Any:
@@ -47,42 +66,45 @@ class Rounded:
     """Memory for blocks in bfloat16, and the block that is there now."""
 
     def __init__(self, torch: Any, height: int, dimension: int) -> None:
-        self.torch = torch
+        self._torch = torch
         self._rounded = torch.empty((height, dimension), dtype=torch.bfloat16)
+        self._bits = self._rounded.view(torch.int16).numpy()
         self._count = 0
+        self.scaled = False
 
     @property
     def rows(self) -> Any:
-        """The block, a tensor of shape (rows, d)."""
+        """The block, a tensor of shape (rows, d); by 2^-112 too small where it is ``scaled``."""
         return self._rounded[: self._count]
 
     def load(self, block: Stored, pool: ThreadPoolExecutor, threads: int) -> None:
         """Round a block of float32 or float16."""
         self._count = len(block)
-        given = _tensor(self.torch, block)
-        if block.dtype == np.float32:
-            self.rows.copy_(given)
+        self.scaled = block.dtype == np.float16
+        if not self.scaled:
+            self.rows.copy_(_tensor(self._torch, block))
             return
         step = -(-len(block) // threads)
+        given = np.ascontiguousarray(block).view(np.int16)
+        bits = self._bits[: len(given)]
         list(pool.map(
-            lambda start: self._round_halves(
-                given[start : start + step], self.rows[start : start + step]
-            ),
-            range(0, len(block), step),
+            lambda start: _round_halves(given[start : start + step], bits[start : start + step]),
+            range(0, len(given), step),
         ))  # fmt: skip
 
-    def _round_halves(self, given: Any, rounded: Any) -> None:
-        """Round float16 by way of float32: twice as fast, where that stays in the cache.
 
-        The pieces are so small that torch's threads, which would wait for each other after each
-        of them, are not used.
-        """
-        piece = max(1, _SERIAL // given.shape[1])
-        wide = self.torch.empty((piece, given.shape[1]), dtype=self.torch.float32)
-        for source, target in zip(given.split(piece), rounded.split(piece), strict=True):
-            some = wide[: len(source)]
-            some.copy_(source)
-            target.copy_(some)
+def _round_halves(bits: NDArray[np.int16], rounded: NDArray[np.int16]) -> None:
+    """Round finite float16 to bfloat16 and divide by 2^112: three operations on 16 bits.
+
+    The three last bits of the fraction go, after half of the last one that stays was added, which
+    may carry into the exponent. Sign, exponent and fraction then stand where bfloat16 has them.
+    """
+    piece = max(1, _HALVES // bits.shape[1])
+    for start in range(0, len(bits), piece):
+        some = rounded[start : start + piece]
+        np.add(bits[start : start + piece], np.int16(4), out=some)
+        some >>= 3
+        some &= np.int16(-0x7001)  # the bits of 0x8FFF
 
 
 _Bits = tuple[NDArray[np.int16], NDArray[np.int16]]
@@ -104,6 +126,7 @@ class CoarseSieve:
     def __init__(self, torch: Any, units: Vectors, height: int) -> None:
         self._torch = torch
         self._units = torch.from_numpy(units).to(torch.bfloat16)
+        self._large = self._units * _SCALE
         self._product = torch.empty((height, units.shape[1]), dtype=torch.bfloat16)
         self._bits = self._product.view(torch.int16).numpy()
 
@@ -117,7 +140,8 @@ class CoarseSieve:
         if not (floors > 0).all():
             return None
         rows = block.rows
-        self._torch.mm(rows, self._units, out=self._product[: len(rows)])
+        units = self._large if block.scaled else self._units
+        self._torch.mm(rows, units, out=self._product[: len(rows)])
         least = (floors.view(np.int32) >> 16).astype(np.int16)
         least[np.isposinf(floors)] = np.iinfo(np.int16).max
         return self._bits[: len(rows)], least

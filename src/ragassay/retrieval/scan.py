@@ -264,7 +264,10 @@ class _Group:
         """What passes both sieves; None where there is no coarse one, or too much passes it."""
         if self._coarse is None or block.rounded is None:
             return None
-        rough = self._floors(low, high, self._error + rounding_bound())
+        bound = rounding_bound(len(self._units), block.stored.dtype, low)
+        if bound > 1:
+            return None
+        rough = self._floors(low, high, self._error + bound)
         multiplied = self._coarse.product(block.rounded, rough)
         pairs = None
         if multiplied is not None:
