@@ -17,7 +17,7 @@ import pytest
 from ragassay.errors import StoreError
 from ragassay.store import RunFolder, codecs, index, segments
 from ragassay.store.keys import Keys, short
-from ragassay.types import Sampling, ScoreRecord, TrialRecord, TrialSpec
+from ragassay.types import ContextEntry, Sampling, ScoreRecord, TrialRecord, TrialSpec
 
 SPEC = TrialSpec(
     protocol="aligned/1", dataset="d", query_id="q", question="Wo liegt \ud800 Köln?", attack="",
@@ -326,6 +326,23 @@ def test_columns_hold_the_newest_record_of_each_key_in_the_first_ones_place(
     assert found.score(1, "tokens") == score
     assert found.score(0, "tokens") is None
     assert found.record(0) == folder.trials()["a"]
+
+
+def test_columns_hold_the_contexts(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    contexts = {
+        "a": (ContextEntry(id="p1", score=0.5, origin="corpus", gold=True, kept=True),
+              ContextEntry(id="x", score=0.25, origin="own", gold=False, kept=False)),
+        "b": (),
+        "c": (ContextEntry(id="p1", score=-1.0, origin="foreign", gold=False, kept=True,
+                           copy="own"),),
+    }  # fmt: skip
+    with folder.writer():
+        for key, context in contexts.items():
+            folder.append("trials", key, replace(trial(key), context=context))
+    found = folder.columns()
+    assert [found.at(row).context for row in range(3)] == list(contexts.values())
+    assert [found.at(row).context_ids for row in range(3)] == [["p1", "x"], [], ["p1"]]
 
 
 def test_a_record_with_an_unknown_key_is_an_error_in_columns_too(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def exposure_rows(
         )
         if trial is None or trial.status != "done":
             continue
-        strata.append(support_stratum(target.gold_ids, [e.id for e in trial.context]))
+        strata.append(support_stratum(target.gold_ids, trial.context_ids))
         labels.append(answers.positive(trial, scorer))
     rows = []
     for row in by_stratum(strata, labels, confidence=confidence):

@@ -277,6 +277,16 @@ class Trial:
             for flags in (int(entries.flags[i]),)
         )  # fmt: skip
 
+    @property
+    def context_ids(self) -> list[str]:
+        """Ids of the passages of the context, without making entries of them."""
+        entries = self.of.entries
+        start = int(entries.start[self.row])
+        names = entries.names
+        return [
+            names[i] for i in entries.ids[start : start + int(entries.count[self.row])].tolist()
+        ]
+
     def positive(self, scorer: str) -> bool | None:
         """Whether the answer is target-positive; None where it is missing or undecided."""
         code = self.label(scorer)
