@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "ragassay"
 LAYER = {
     "types": 0, "errors": 0,
-    "canon": 1, "prompts": 1, "stats": 1, "matching": 1, "taxonomy": 1,
+    "canon": 1, "cache_file": 1, "prompts": 1, "stats": 1, "matching": 1, "taxonomy": 1,
     "plugins": 2, "store": 2, "data": 2,
     "arena": 3,
     "config": 3, "attacks": 3, "defenses": 3, "retrieval": 3, "generation": 3, "scoring": 3,

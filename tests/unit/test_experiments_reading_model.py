@@ -83,10 +83,10 @@ def test_no_text_is_scored_twice_neither_now_nor_later(
     first = reading.token_nll(TEXTS)
     assert (reading.scored, opener.opened) == (4, 1)
     again = Opener()
-    later = ReadingModel("toy", again, reading._store.path)
+    later = ReadingModel("toy", again, reading._store._file.path)
     assert all(np.array_equal(a, b) for a, b in zip(first, later.token_nll(TEXTS), strict=True))
     assert (later.scored, again.opened) == (0, 0)
-    other = ReadingModel("another model", again, reading._store.path)
+    other = ReadingModel("another model", again, reading._store._file.path)
     other.token_nll(TEXTS[:1])
     assert other.scored == 1
     later.close()

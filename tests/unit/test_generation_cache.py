@@ -138,10 +138,10 @@ def test_a_newer_format_is_refused(path: Path) -> None:
 
 def test_a_read_only_cache_names_file_and_reason(path: Path) -> None:
     with GenerationCache(path) as cache:
-        cache._db.execute("PRAGMA query_only = 1")  # what SQLite says for a read-only file
+        cache._file._db.execute("PRAGMA query_only = 1")  # what SQLite says for a read-only file
         with pytest.raises(StoreError, match=r"generations\.sqlite: .*readonly"):
             cache.put_many([ANSWER], identity="m")
-        cache._db.execute("PRAGMA query_only = 0")
+        cache._file._db.execute("PRAGMA query_only = 0")
         cache.put_many([ANSWER], identity="m")
 
 
@@ -162,13 +162,13 @@ def test_a_read_only_file_is_refused_on_opening(path: Path) -> None:
 def test_a_full_disk_loses_the_batch_but_not_the_file(path: Path) -> None:
     with GenerationCache(path) as cache:
         cache.put_many([ANSWER], identity="m")
-        pages = cache._db.execute("PRAGMA page_count").fetchone()[0]
-        cache._db.execute(f"PRAGMA max_page_count = {pages}")
+        pages = cache._file._db.execute("PRAGMA page_count").fetchone()[0]
+        cache._file._db.execute(f"PRAGMA max_page_count = {pages}")
         big = [replace(ANSWER, digest=f"b{i}", text="x" * 9000) for i in range(20)]
         with pytest.raises(StoreError, match=r"generations\.sqlite: .*full"):
             cache.put_many(big, identity="m")
         assert cache.count() == 1
-        cache._db.execute("PRAGMA max_page_count = 100000")
+        cache._file._db.execute("PRAGMA max_page_count = 100000")
         cache.put_many(big, identity="m")
         assert cache.count() == 21
 
@@ -229,5 +229,5 @@ def test_kill_9_while_writing_loses_at_most_the_running_batch(path: Path) -> Non
     with GenerationCache(path) as cache:
         assert cache.count() % 9 == 0
         assert cache.count() // 9 - (reported + 1) in (0, 1)
-        assert cache._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+        assert cache._file._db.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         cache.put_many([ANSWER], identity="m")

@@ -185,8 +185,8 @@ def test_a_damaged_row_is_encoded_again(tmp_path: Path, caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"this is no database at all, but it is long enough", "move it away"),
-        (None, "holds no embeddings"),
+        (b"this is no database at all, but it is long enough", "Move it away"),
+        (None, "no cache of embeddings"),
     ],
 )
 def test_a_file_of_someone_else_is_left_alone(
@@ -491,7 +491,7 @@ def test_texts_that_only_seem_equal_are_told_apart(
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(StoreError, match="cannot be kept in"):
+    with pytest.raises(StoreError, match="folder cannot be made"):
         EmbeddingStore(tmp_path / "file", Spy())
     store = EmbeddingStore(tmp_path, Spy())
     (tmp_path / "embeddings").write_text("in the way", encoding="utf-8")

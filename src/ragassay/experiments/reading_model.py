@@ -11,24 +11,22 @@ half a window; each token is scored in the first window that holds it.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ragassay.cache_file import CacheFile
 from ragassay.canon import digest
-from ragassay.errors import StoreError
 from ragassay.plugins.access import Ids, WhiteBoxLM
 
 SCHEMA_VERSION = 1
 WINDOW = 1024  # tokens, unless the model takes fewer
-_BUSY_SECONDS = 30.0
 _GROUP = 16  # texts between two writes
+_COLUMNS = "digest TEXT PRIMARY KEY, identity TEXT NOT NULL, nll BLOB NOT NULL"
 
 Losses = NDArray[np.float64]
 
@@ -181,26 +179,15 @@ class _LossStore:
     """One SQLite file of float32 losses, safe to share between threads and processes."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(f"{path.parent} cannot be made: {error.strerror}") from error
-        with self._translated():
-            self._db = sqlite3.connect(
-                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-        try:
-            with self._translated():
-                self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+        self._file = CacheFile(
+            path, what="cache of token losses", table="token_nll", columns=_COLUMNS,
+            version=SCHEMA_VERSION,
+        )  # fmt: skip
+        self.close = self._file.close
 
     def get_many(self, keys: Sequence[str]) -> dict[str, Losses]:
-        with self._lock, self._translated():
-            rows = self._db.execute(
+        with self._file.reading() as db:
+            rows = db.execute(
                 "SELECT digest, nll FROM token_nll WHERE digest IN "
                 "(SELECT value FROM json_each(?))",
                 (json.dumps(sorted(set(keys))),),
@@ -209,57 +196,5 @@ class _LossStore:
 
     def put_many(self, losses: dict[str, Losses], identity: str) -> None:
         rows = [(key, identity, nll.astype("<f4").tobytes()) for key, nll in losses.items()]
-        with self._lock, self._translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.executemany(
-                    "INSERT INTO token_nll VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
-                )
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    def _prepare(self) -> None:
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        tables = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
-        strange = bool(tables - {"token_nll"}) or (version and not tables)
-        if version > SCHEMA_VERSION or strange:
-            raise StoreError(
-                f"{self.path} is no cache of token losses of format {SCHEMA_VERSION} (it says "
-                f"{version}); it is left as it is. Move it away or set RAGASSAY_CACHE elsewhere"
-            )
-        if version:
-            return
-        self._switch_to_wal()
-        # Another process may have been first.
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS token_nll (digest TEXT PRIMARY KEY, "
-            "identity TEXT NOT NULL, nll BLOB NOT NULL) WITHOUT ROWID"
-        )
-        self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-
-    def _switch_to_wal(self) -> None:
-        # SQLite does not wait by itself when two processes switch a new file at once.
-        deadline = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(f"cache of token losses {self.path}: {error}") from error
+        with self._file.writing() as db:
+            db.executemany("INSERT INTO token_nll VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows)

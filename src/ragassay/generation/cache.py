@@ -10,24 +10,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, cast
 
 from ragassay import canon
-from ragassay.errors import StoreError
+from ragassay.cache_file import CacheFile
 from ragassay.types import Generation, Request
 
 SCHEMA_VERSION = 1
-_BUSY_SECONDS = 30.0
-
-_SCHEMA = """
-CREATE TABLE generation (
+_COLUMNS = """
     digest TEXT PRIMARY KEY,
     identity TEXT NOT NULL,
     text BLOB NOT NULL,
@@ -35,7 +29,6 @@ CREATE TABLE generation (
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
     created_at TEXT NOT NULL
-) WITHOUT ROWID
 """
 
 
@@ -84,23 +77,10 @@ class GenerationCache:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._lock = threading.Lock()
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"generation cache {self.path}: its folder cannot be made: {error.strerror}"
-            ) from error
-        with self._translated():
-            self._db = sqlite3.connect(
-                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-        try:
-            with self._translated():
-                self._open()
-        except BaseException:
-            self._db.close()
-            raise
+        self._file = CacheFile(
+            self.path, what="generation cache", table="generation", columns=_COLUMNS,
+            version=SCHEMA_VERSION,
+        )  # fmt: skip
 
     def get_many(self, digests: Iterable[str]) -> dict[str, Generation]:
         """Look up keys; the ones that are not there are absent from the result.
@@ -118,8 +98,8 @@ class GenerationCache:
         wanted = list(dict.fromkeys(digests))
         if not wanted:
             return {}
-        with self._lock, self._translated():
-            return self._select(wanted)
+        with self._file.reading() as db:
+            return _select(db, wanted)
 
     def put_many(
         self, generations: Sequence[Generation], *, identity: str
@@ -148,19 +128,18 @@ class GenerationCache:
             raise ValueError("a generation without a digest cannot be cached")
         now = datetime.now(UTC).isoformat(timespec="seconds")
         label = identity.encode("utf-8", "backslashreplace").decode("utf-8")
-        with self._lock, self._translated(), self._transaction():
-            there = [g.digest for g in generations if not self._insert(g, label, now)]
-            return self._select(there)
+        with self._file.writing() as db:
+            there = [g.digest for g in generations if not _insert(db, g, label, now)]
+            return _select(db, there)
 
     def count(self) -> int:
         """Return the number of stored generations."""
-        with self._lock, self._translated():
-            return int(self._db.execute("SELECT count(*) FROM generation").fetchone()[0])
+        with self._file.reading() as db:
+            return int(db.execute("SELECT count(*) FROM generation").fetchone()[0])
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
-        with self._lock:
-            self._db.close()
+        self._file.close()
 
     def __enter__(self) -> GenerationCache:
         return self
@@ -173,83 +152,30 @@ class GenerationCache:
     ) -> None:
         self.close()
 
-    def _open(self) -> None:
-        self._check_version()  # before anything is written: the file may be someone else's
-        self._use_wal()
-        self._db.execute("PRAGMA synchronous = NORMAL")  # with WAL: safe against kill -9
-        with self._transaction():
-            if not self._check_version():
-                self._db.execute(_SCHEMA)
-                self._db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _check_version(self) -> int:
-        version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
-        if version > SCHEMA_VERSION:
-            raise StoreError(
-                f"generation cache {self.path} has format {version}, this ragassay knows "
-                f"{SCHEMA_VERSION}; use a newer ragassay or point RAGASSAY_CACHE elsewhere"
-            )
-        tables = {row[0] for row in self._db.execute("SELECT name FROM sqlite_master")}
-        if bool(tables) != bool(version) or (version and "generation" not in tables):
-            raise StoreError(
-                f"{self.path} is an SQLite file but no generation cache; it is left as it is. "
-                "Move it away or set RAGASSAY_CACHE to another folder"
-            )
-        return version
+def _insert(db: sqlite3.Connection, generation: Generation, identity: str, now: str) -> bool:
+    cursor = db.execute(
+        "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (
+            generation.digest,
+            identity,
+            generation.text.encode("utf-8", "surrogatepass"),
+            generation.finish,
+            generation.input_tokens,
+            generation.output_tokens,
+            now,
+        ),
+    )
+    return cursor.rowcount == 1
 
-    def _use_wal(self) -> None:
-        # SQLite does not wait by itself when two processes switch a new file at once.
-        deadline = time.monotonic() + _BUSY_SECONDS
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL").fetchone()
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-            else:
-                return
 
-    def _insert(self, generation: Generation, identity: str, now: str) -> bool:
-        cursor = self._db.execute(
-            "INSERT INTO generation VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (
-                generation.digest,
-                identity,
-                generation.text.encode("utf-8", "surrogatepass"),
-                generation.finish,
-                generation.input_tokens,
-                generation.output_tokens,
-                now,
-            ),
-        )
-        return cursor.rowcount == 1
-
-    def _select(self, digests: Sequence[str]) -> dict[str, Generation]:
-        rows = self._db.execute(
-            "SELECT digest, text, finish, input_tokens, output_tokens FROM generation "
-            "WHERE digest IN (SELECT value FROM json_each(?))",
-            (json.dumps(digests),),
-        )
-        return {row[0]: _generation(row) for row in rows}
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise StoreError(f"generation cache {self.path}: {_reason(error)}") from error
+def _select(db: sqlite3.Connection, digests: Sequence[str]) -> dict[str, Generation]:
+    rows = db.execute(
+        "SELECT digest, text, finish, input_tokens, output_tokens FROM generation "
+        "WHERE digest IN (SELECT value FROM json_each(?))",
+        (json.dumps(digests),),
+    )
+    return {row[0]: _generation(row) for row in rows}
 
 
 def _generation(row: Sequence[Any]) -> Generation:
@@ -261,12 +187,3 @@ def _generation(row: Sequence[Any]) -> Generation:
         output_tokens=row[4],
         cached=True,
     )
-
-
-def _reason(error: sqlite3.Error) -> str:
-    reason = str(error)
-    if "not a database" in reason or "malformed" in reason:
-        return f"{reason}; it is left as it is. Move it away or set RAGASSAY_CACHE elsewhere"
-    if "locked" in reason:
-        return f"{reason}: another process has been writing for {_BUSY_SECONDS:g} s"
-    return reason
