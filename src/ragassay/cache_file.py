@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from ragassay.errors import StoreError
 
@@ -83,7 +84,11 @@ class CacheFile:
             self._close()
 
     def _open(self) -> None:
-        if not self._known():  # before anything is written: the file may be someone else's
+        # Before anything is written, as the file may be someone else's; and in one transaction,
+        # as another process may be making it.
+        with self._transaction("DEFERRED"):
+            known = self._known()
+        if not known:
             self._use_wal()
             with self._transaction():
                 if not self._known():  # another process may have made it while we waited
@@ -120,8 +125,8 @@ class CacheFile:
                 return
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+    def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"] = "IMMEDIATE") -> Iterator[None]:
+        self._db.execute(f"BEGIN {kind}")
         try:
             yield
             self._db.execute("COMMIT")
