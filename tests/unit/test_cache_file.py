@@ -41,7 +41,8 @@ def test_an_error_inside_of_a_transaction_leaves_nothing(tmp_path: Path) -> None
             db.execute("INSERT INTO toy VALUES ('a')")
             raise KeyError
 
-    pytest.raises(KeyError, fail)
+    with pytest.raises(KeyError):
+        fail()
     with pytest.raises(StoreError, match=r"^toy cache .*toy\.sqlite: UNIQUE"), file.writing() as db:
         db.executemany("INSERT INTO toy VALUES (?)", [("b",), ("b",)])
     with file.reading() as db:
