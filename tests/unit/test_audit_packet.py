@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from ragassay import canon
-from ragassay.audit.packet import Packet, Sample, read_key, read_packet, write_packet
+from ragassay.audit.adjudicate import apply
+from ragassay.audit.labels import LabelBook
+from ragassay.audit.packet import FIELDS, Packet, Sample, read_key, read_packet, write_packet
 from ragassay.audit.sampling import RANDOM, population, sample
 from ragassay.errors import ConfigError, DataError, StoreError
 from ragassay.store import RunFolder
@@ -331,3 +333,27 @@ def test_the_key_of_another_packet_is_refused(run: RunFolder, tmp_path: Path) ->
 def test_a_folder_that_is_no_packet_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is it an audit packet"):
         read_packet(tmp_path)
+
+
+def test_no_stream_is_read_whole_and_batches_change_nothing(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = written(run, tmp_path / "before")
+    whole = run.trials()
+    monkeypatch.setattr("ragassay.store.columns._BATCH", 3)
+    for name in ("trials", "scores"):
+        monkeypatch.setattr(RunFolder, name, None)
+    packet = written(run, tmp_path / "after")
+    assert packet.items == before.items
+    assert read_key(tmp_path / "after") == read_key(tmp_path / "before")
+    with LabelBook(packet, "ada") as book:
+        for item in packet.items:
+            book.append(item.id, {name: item.allowed(name)[0] for name in FIELDS})
+    done = apply(tmp_path / "after", run)
+    given = {key for each in read_key(tmp_path / "after").items.values() for key in each.trials}
+    declined = {key for key, trial in whole.items() if trial.declined}
+    assert {body["trial_key"] for _, body in run.read("scores") if body["scorer"] == "human"} == (
+        given | declined
+    )
+    assert (done.written, done.declined) == (len(given | declined), 1)
+    assert apply(tmp_path / "after", run).written == 0

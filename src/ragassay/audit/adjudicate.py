@@ -27,7 +27,7 @@ from ragassay.audit.lines import VERSION, append_line, cut_torn_line, read_lines
 from ragassay.audit.packet import ADJUDICATED, FIELDS, Item, Packet, read_packet
 from ragassay.audit.sampling import HUMAN, SCORE_OF_FIELD, item_of, population, trials_of
 from ragassay.errors import ConfigError, DataError, StoreError
-from ragassay.store import RunFolder
+from ragassay.store import RunFolder, score_from
 from ragassay.types import ScoreRecord
 
 Labels = Mapping[str, str]
@@ -202,7 +202,7 @@ def apply(packet_path: str | Path, folder: RunFolder) -> Applied:
             path=folder.path,
         )
     with folder.writer():
-        before = {key: s for (key, scorer), s in folder.scores().items() if scorer == HUMAN}
+        before = _before(folder)
         records = _records(packet, settled, folder, before)
         new = [(each.trial_key, each) for each in records if before.get(each.trial_key) != each]
         if new:
@@ -310,20 +310,33 @@ def _checked(item: Item, labels: Mapping[str, str]) -> dict[str, str]:
 # ------------------------------------------------------------------------- the run's scores
 
 
+def _before(folder: RunFolder) -> dict[str, ScoreRecord]:
+    """The newest label of people for each trial; those of other scorers are not kept."""
+    found = {}
+    for _, body in folder.read("scores"):
+        if body.get("scorer") == HUMAN:
+            record = score_from(body)
+            found[record.trial_key] = record
+    return found
+
+
 def _records(
     packet: Packet,
     settled: Mapping[str, Settled],
     folder: RunFolder,
     before: Mapping[str, ScoreRecord],
 ) -> list[ScoreRecord]:
-    found, queries = population(folder), folder.queries()
-    records = {}
+    found = population(folder)
+    columns, records = found.columns, {}
     for item in packet.items:
-        for trial in trials_of(item, found):
-            records[trial.key] = _record(packet, item, settled.get(item.id), trial.key)
-    for key, trial in sorted(folder.trials().items()):
-        if trial.status == "done" and trial.declined:
-            records[key] = _declined(packet, item_of(*queries[trial.spec.query_id], ""), key)
+        for row in trials_of(item, found):
+            key = columns.key(row)
+            records[key] = _record(packet, item, settled.get(item.id), key)
+    declined = columns.done & columns.declined
+    for row in columns.by_key[declined[columns.by_key]].tolist():
+        query = columns.query.values[columns.query.codes[row]]
+        key = columns.key(row)
+        records[key] = _declined(packet, item_of(*found.queries[query], ""), key)
     # An item that nobody labeled needs no record, unless its own earlier one is taken back.
     ours = {key for key, each in before.items() if each.provenance.get("packet") == packet.digest}
     return [

@@ -13,9 +13,9 @@ read and are counted apart.
 from __future__ import annotations
 
 import difflib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ from ragassay.matching import has_content
 from ragassay.stats.allocation import allocate
 from ragassay.stats.survey import PartOfDesign, inclusion
 from ragassay.store import RunFolder
-from ragassay.types import Query, ScoreRecord, Target, TrialRecord
+from ragassay.store.columns import LABELS, NEGATIVE, POSITIVE, UNCERTAIN, Trial, Trials
+from ragassay.types import Query, Target
 
 HUMAN = "human"
 RANDOM = "random"
@@ -38,23 +39,82 @@ SCORE_OF_FIELD = {
     "abstains": "abstained",
 }
 _UNDEFENDED = "none"
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """The distinct answers of a run: items and the trials that gave them, by id, sorted."""
+    """The distinct answers of a run, by number in the order of their ids, and who gave them.
 
-    items: Mapping[str, Item]
-    trials: Mapping[str, tuple[TrialRecord, ...]]
+    Texts stay in the files: ``items`` and ``trials``, by id, read a record when it is asked for.
+
+    ``rows`` are the trials with an answer, those of answer n from ``start[n]`` to ``start[n + 1]``
+    in the order of their keys, and ``number`` is the answer of each; ``shown[n]`` is a row that
+    gave answer n.
+    """
+
+    columns: Trials
+    queries: Mapping[str, tuple[Query, Target]]
+    ids: NDArray[np.bytes_]
+    rows: NDArray[np.int64]
+    number: NDArray[np.int64]
+    start: NDArray[np.int64]
+    shown: NDArray[np.int64]
     declined: int
     unanswered: int
+
+    @property
+    def items(self) -> Mapping[str, Item]:
+        """What annotators see, by id."""
+        return _ById(self, lambda n: next(self.items_at([n])))
+
+    @property
+    def trials(self) -> Mapping[str, tuple[Trial, ...]]:
+        """The trials that gave an answer, by its id, sorted."""
+        return _ById(self, lambda n: tuple(Trial(self.columns, row) for row in self.given(n)))
+
+    def given(self, number: int) -> list[int]:
+        """The rows of the trials that gave an answer."""
+        found: list[int] = self.rows[self.start[number] : self.start[number + 1]].tolist()
+        return found
+
+    def find(self, item_id: str) -> int:
+        """The number of an answer, -1 where there is none of this id."""
+        if not item_id.isascii():
+            return -1
+        at = int(np.searchsorted(self.ids, item_id.encode()))
+        return at if at < len(self.ids) and self.ids[at] == item_id.encode() else -1
+
+    def items_at(self, numbers: Sequence[int]) -> Iterator[Item]:
+        """What annotators see of some answers, in their order."""
+        for record in self.columns.records(self.shown[list(numbers)]):
+            yield item_of(*self.queries[record.spec.query_id], record.answer or "")
+
+
+class _ById(Mapping[str, _T]):
+    """What is known of every answer, made when it is asked for."""
+
+    def __init__(self, of: Population, make: Callable[[int], _T]) -> None:
+        self._of, self._make = of, make
+
+    def __getitem__(self, item_id: str) -> _T:
+        number = self._of.find(item_id)
+        if number < 0:
+            raise KeyError(item_id)
+        return self._make(number)
+
+    def __iter__(self) -> Iterator[str]:
+        return (each.decode() for each in self._of.ids)
+
+    def __len__(self) -> int:
+        return len(self._of.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class _Labels:
     """The scorers' labels of a run, and which scorer leads its report."""
 
-    scores: Mapping[tuple[str, str], ScoreRecord]
+    columns: Trials
     scorers: tuple[str, ...]
     headline: str
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -114,44 +174,48 @@ def sample(
             "no rate of the whole run can be estimated"
         )
     found = population(folder)
-    if not found.items:
+    if not len(found.ids):
         raise DataError(f"{folder.path} has no answers to label", path=None)
-    labels = _read_labels(folder, scorers)
+    labels = _read_labels(folder, found.columns, scorers)
     members = _memberships(found, labels, strata)
-    ids = list(found.items)
-    table = np.array([[i in members[s] for s in strata] for i in ids], dtype=bool)
-    table = table.reshape(len(ids), len(strata))
+    table = np.zeros((len(found.ids), len(strata)), dtype=bool)
+    for i, stratum in enumerate(strata):
+        table[:, i] = members[stratum]
     draws = allocate(size, random_share, table)
-    drawn = _draw(ids, table, draws, strata, seed)
-    parts = [PartOfDesign(len(ids), draws[0])]
-    parts += [PartOfDesign(len(members[s]), n) for s, n in zip(strata, draws[1:], strict=True)]
-    everything = np.column_stack([np.ones(len(ids), dtype=bool), table])
-    chances = dict(zip(ids, inclusion(parts, everything), strict=True))
+    drawn = _draw(table, draws, strata, seed)
+    parts = [PartOfDesign(len(table), draws[0])]
+    parts += [
+        PartOfDesign(int(members[s].sum()), n) for s, n in zip(strata, draws[1:], strict=True)
+    ]
+    everything = np.column_stack([np.ones(len(table), dtype=bool), table])
+    chances = inclusion(parts, everything)
+    numbers = sorted(set().union(*drawn.values()))
+    items = {item.id: item for item in found.items_at(numbers)}
     entries = {
-        each: KeyEntry(
-            strata=tuple(s for s in strata if each in members[s]),
-            drawn_by=tuple(part for part, units in drawn.items() if each in units),
-            inclusion=float(chances[each]),
-            trials=tuple(trial.key for trial in found.trials[each]),
-            labels=_labels_of(found.items[each], found.trials[each], labels),
+        item.id: KeyEntry(
+            strata=tuple(s for s in strata if members[s][n]),
+            drawn_by=tuple(part for part, units in drawn.items() if n in units),
+            inclusion=float(chances[n]),
+            trials=tuple(found.columns.key(row) for row in found.given(n)),
+            labels=_labels_of(item, found.given(n), labels),
         )
-        for each in sorted(set().union(*drawn.values()))
+        for n, item in zip(numbers, items.values(), strict=True)
     }
     order = canon.rng_for(seed, "audit order").permutation(len(entries))
     chosen = [list(entries)[i] for i in order]
     packet = Packet(
         name=name or folder.path.resolve().name,
         seed=seed,
-        answers=len(ids),
-        trials=sum(len(trials) for trials in found.trials.values()),
+        answers=len(table),
+        trials=len(found.rows),
         design=Design(
             random=draws[0],
             strata=tuple(
-                Part(name=s, size=len(members[s]), drawn=n)
+                Part(name=s, size=int(members[s].sum()), drawn=n)
                 for s, n in zip(strata, draws[1:], strict=True)
             ),
         ),
-        items=tuple(found.items[each] for each in chosen),
+        items=tuple(items[each] for each in chosen),
         notes={"declined": found.declined, "failed": found.unanswered},
     )
     run = {"name": packet.name, "headline": labels.headline, "fingerprint": fingerprint(found)}
@@ -168,30 +232,45 @@ def population(folder: RunFolder) -> Population:
     DataError
         A trial belongs to a question that the run does not list.
     """
-    queries = folder.queries()
-    items: dict[str, Item] = {}
-    trials: defaultdict[str, list[TrialRecord]] = defaultdict(list)
-    declined = unanswered = 0
-    for key, trial in sorted(folder.trials().items()):
-        if trial.status != "done" or (trial.answer is None and not trial.declined):
-            unanswered += 1
-        elif trial.declined:
-            declined += 1
-        else:
-            if trial.spec.query_id not in queries:
-                raise DataError(
-                    f"trial {key[:12]} is of question {trial.spec.query_id!r:.60}, which "
-                    "queries.jsonl does not list",
-                    path=folder.path,
-                )
-            item = item_of(*queries[trial.spec.query_id], trial.answer or "")
-            items[item.id] = item
-            trials[item.id].append(trial)
+    queries, columns = folder.queries(), folder.columns()
+    declined = columns.done & columns.declined
+    answered = columns.done & ~declined & columns.answers.any(axis=1)
+    rows = columns.by_key[answered[columns.by_key]]
+    listed = np.array([name in queries for name in columns.query.values], dtype=bool)
+    unknown = rows[~listed[columns.query.codes[rows]]]
+    if len(unknown):
+        named = columns.query.values[columns.query.codes[unknown[0]]]
+        raise DataError(
+            f"trial {columns.key(unknown[0])[:12]} is of question {named!r:.60}, which "
+            "queries.jsonl does not list",
+            path=folder.path,
+        )
+    # Equal answers to one question are read once, those to questions of equal texts meet by id.
+    asked = columns.query.codes[rows].astype(np.uint64)
+    _, first, pair = np.unique(
+        np.column_stack([asked, columns.answers[rows]]), axis=0, return_index=True,
+        return_inverse=True,
+    )  # fmt: skip
+    as_they_lie = np.argsort(rows[first])
+    ids = np.zeros(len(first), dtype="S64")
+    for at, record in zip(as_they_lie, columns.records(rows[first][as_they_lie]), strict=True):
+        item = item_of(*queries[record.spec.query_id], record.answer or "")
+        ids[at] = item.id.encode()
+    ids, of_pair = np.unique(ids, return_inverse=True)
+    shown = np.zeros(len(ids), dtype=np.int64)
+    shown[of_pair] = rows[first]
+    number = of_pair[pair.reshape(-1)]
+    order = np.argsort(number, kind="stable")
     return Population(
-        items=dict(sorted(items.items())),
-        trials={key: tuple(found) for key, found in sorted(trials.items())},
-        declined=declined,
-        unanswered=unanswered,
+        columns=columns,
+        queries=queries,
+        ids=ids,
+        rows=rows[order],
+        number=number[order],
+        start=np.searchsorted(number[order], np.arange(len(ids) + 1)),
+        shown=shown,
+        declined=int(declined.sum()),
+        unanswered=len(columns) - int(declined.sum()) - len(rows),
     )
 
 
@@ -215,18 +294,21 @@ def item_of(query: Query, target: Target, answer: str) -> Item:
 
 def fingerprint(found: Population) -> str:
     """Digest which trials gave which answers: equal for equal runs."""
-    return canon.digest({key: [t.key for t in trials] for key, trials in found.trials.items()})
+    key = found.columns.key
+    return canon.digest_of_stream(_ById(found, lambda n: (key(row) for row in found.given(n))))
 
 
-def trials_of(item: Item, found: Population) -> tuple[TrialRecord, ...]:
-    """Trials of a run that gave an item's answer; imported items have ids of their own."""
-    if item.id in found.trials:
-        return found.trials[item.id]
+def trials_of(item: Item, found: Population) -> list[int]:
+    """Rows of the trials that gave an item's answer; imported items have ids of their own."""
+    number = found.find(item.id)
+    if number >= 0:
+        return found.given(number)
     wanted = (item.target, *item.target_aliases) if item.target is not None else ()
     key = canon.content_key(
         question=item.question, wanted=wanted, references=item.references, answer=item.answer
     )
-    return found.trials.get(key, ())
+    number = found.find(key)
+    return found.given(number) if number >= 0 else []
 
 
 def labels_of_run(
@@ -246,7 +328,8 @@ def labels_of_run(
     DataError
         The run has none of the packet's answers.
     """
-    found, labels = population(folder), _read_labels(folder, None)
+    found = population(folder)
+    labels = _read_labels(folder, found.columns, None)
     trials = {item.id: trials_of(item, found) for item in packet.items}
     if not any(trials.values()):
         raise DataError(
@@ -257,31 +340,24 @@ def labels_of_run(
     return (
         labels.versions,
         {item.id: _labels_of(item, trials[item.id], labels) for item in packet.items},
-        {key: tuple(trial.key for trial in each) for key, each in trials.items()},
+        {key: tuple(found.columns.key(row) for row in each) for key, each in trials.items()},
     )
 
 
-def decision(item: Item, score: ScoreRecord | None, name: str) -> str | None:
-    """Turn a scorer's label into an annotator's word; None where it is not scored."""
+def decision(item: Item, code: int, name: str) -> str | None:
+    """Turn a scorer's label, a code, into an annotator's word; None where it is not scored."""
     allowed = item.allowed(name)
     if len(allowed) == 1:
         return allowed[0]
-    attribute = SCORE_OF_FIELD[name]
-    if score is None:
-        return None
-    value = getattr(score, attribute)
-    if value is None:
-        return "uncertain" if attribute in score.uncertain else None
-    return "yes" if value else "no"
+    return {POSITIVE: "yes", NEGATIVE: "no", UNCERTAIN: "uncertain"}.get(code)
 
 
 # ------------------------------------------------------------------------------- the strata
 
 
-def _read_labels(folder: RunFolder, scorers: Sequence[str] | None) -> _Labels:
+def _read_labels(folder: RunFolder, columns: Trials, scorers: Sequence[str] | None) -> _Labels:
     resolved = folder.read_json("resolved.json")
-    scores = folder.scores()
-    versions = {scorer: record.version for (_, scorer), record in sorted(scores.items())}
+    versions = _versions(columns)
     known = [scorer for scorer in versions if scorer != HUMAN]
     for scorer in scorers or ():
         if scorer not in known:
@@ -290,102 +366,135 @@ def _read_labels(folder: RunFolder, scorers: Sequence[str] | None) -> _Labels:
     headline = str(resolved.get("headline", ""))
     if headline not in versions:
         headline = chosen[0] if chosen else ""
-    return _Labels(scores, chosen, headline, {s: versions[s] for s in chosen})
+    return _Labels(columns, chosen, headline, {s: versions[s] for s in chosen})
+
+
+def _versions(columns: Trials) -> dict[str, str]:
+    """The version of every scorer at the last key, those first that label the first keys."""
+    rank = np.empty(len(columns), dtype=np.int64)
+    rank[columns.by_key] = np.arange(len(columns))
+    found = []
+    for scorer, column in columns.scores.items():
+        ranks = rank[column.places["length"] > 0]
+        if len(ranks):
+            record = columns.score(int(columns.by_key[ranks.max()]), scorer)
+            found.append((int(ranks.min()), scorer, record.version if record else ""))
+    return {scorer: version for _, scorer, version in sorted(found)}
 
 
 def _memberships(
     found: Population, labels: _Labels, strata: Sequence[str]
-) -> dict[str, frozenset[str]]:
+) -> dict[str, NDArray[np.bool_]]:
     if len(set(strata)) != len(strata):
         raise ConfigError(f"a stratum is named twice: {', '.join(strata)}")
-    return {stratum: frozenset(_stratum(found, labels, stratum)) for stratum in strata}
+    return {stratum: _stratum(found, labels, stratum) for stratum in strata}
 
 
-def _stratum(found: Population, labels: _Labels, stratum: str) -> Iterable[str]:
+def _stratum(found: Population, labels: _Labels, stratum: str) -> NDArray[np.bool_]:
+    """Which answers belong to a stratum, shape (answers,)."""
     kind, colon, value = stratum.partition(":")
     if stratum == "flips":
         return _flips(found, labels)
     if stratum in ("disagree", "uncertain"):
-        test = _disagree if stratum == "disagree" else _uncertain
-        return [
-            key
-            for key, trials in found.trials.items()
-            if any(test([labels.scores.get((t.key, s)) for s in labels.scorers]) for t in trials)
-        ]
+        return _of_answers(found, (_disagree if stratum == "disagree" else _uncertain)(labels))
     if colon and kind in ("method", "setting"):
-        by: defaultdict[str, set[str]] = defaultdict(set)
-        for key, trials in found.trials.items():
-            for trial in trials:
-                spec = trial.spec
-                by[spec.defense_label if kind == "method" else spec.setting].add(key)
-        if value not in by:
-            raise ConfigError(f"stratum {stratum!r}: {_known(value, sorted(by))}")
-        return by[value]
+        column = found.columns.defense if kind == "method" else found.columns.setting
+        there = {column.values[code] for code in np.unique(column.codes[found.rows]).tolist()}
+        if value not in there:
+            raise ConfigError(f"stratum {stratum!r}: {_known(value, sorted(there))}")
+        return _of_answers(found, column.equal(value))
     every = [*STRATA, "method:<defense>", "setting:<setting>"]
     raise ConfigError(f"stratum {stratum!r}: {_known(stratum, every)}")
 
 
-def _disagree(records: Sequence[ScoreRecord | None]) -> bool:
-    decided = {record.target_positive for record in records if record is not None}
-    return {True, False} <= decided
+def _of_answers(found: Population, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which answers some of the marked trials gave; marks of shape (trials,)."""
+    marked = np.zeros(len(found.ids), dtype=bool)
+    marked[found.number[rows[found.rows]]] = True
+    return marked
 
 
-def _uncertain(records: Sequence[ScoreRecord | None]) -> bool:
-    return any(record is not None and record.uncertain for record in records)
+def _disagree(labels: _Labels) -> NDArray[np.bool_]:
+    yes, no = np.zeros((2, len(labels.columns)), dtype=bool)
+    for scorer in labels.scorers:
+        codes = labels.columns.labels(scorer)
+        yes |= codes == POSITIVE
+        no |= codes == NEGATIVE
+    both: NDArray[np.bool_] = yes & no
+    return both
 
 
-def _flips(found: Population, labels: _Labels) -> set[str]:
+def _uncertain(labels: _Labels) -> NDArray[np.bool_]:
+    said = np.zeros(len(labels.columns), dtype=bool)
+    for scorer in labels.scorers:
+        for label in LABELS:
+            said |= labels.columns.labels(scorer, label) == UNCERTAIN
+    return said
+
+
+def _flips(found: Population, labels: _Labels) -> NDArray[np.bool_]:
     """Answers of two matched conditions whose headline labels differ, both of them."""
-    place: dict[tuple[str, str, str, int, str], tuple[str, bool]] = {}
-    for key, trials in found.trials.items():
-        for trial in trials:
-            score = labels.scores.get((trial.key, labels.headline))
-            if score is not None and score.target_positive is not None:
-                s = trial.spec
-                at = (s.setting, s.query_id, s.attack, s.budget, s.defense_label)
-                place[at] = (key, score.target_positive)
-    flipped: set[str] = set()
-    for (setting, query, attack, budget, defense), (key, label) in place.items():
-        partners = []
-        if defense != _UNDEFENDED:
-            partners.append((setting, query, attack, budget, _UNDEFENDED))
-        if budget:
-            partners.append((setting, query, "", 0, defense))
-        for partner in partners:
-            other = place.get(partner)
-            if other is not None and other[1] != label:
-                flipped |= {key, other[0]}
+    columns = found.columns
+    codes = columns.labels(labels.headline)[found.rows]
+    decided = ((codes == POSITIVE) | (codes == NEGATIVE)).nonzero()[0][::-1]
+    rows = found.rows[decided]
+    budget = columns.budget[rows].astype(np.int64)
+    setting, query, attack, defense = (
+        column.codes[rows].astype(np.int64)
+        for column in (columns.setting, columns.query, columns.attack, columns.defense)
+    )
+
+    def places(attack: Any, budget: Any, defense: Any) -> NDArray[np.int64]:
+        place = setting * len(columns.query.values) + query
+        place = place * len(columns.attack.values) + attack
+        place = place * (1 + int(columns.budget.max(initial=0))) + budget
+        return np.asarray(place * len(columns.defense.values) + defense)
+
+    # Of several trials at one place the last answer counts, which is the first of the reversed.
+    known, chosen = np.unique(places(attack, budget, defense), return_index=True)
+    answer, label = found.number[decided][chosen], codes[decided][chosen]
+    flipped = np.zeros(len(found.ids), dtype=bool)
+    undefended, clean = columns.defense.number(_UNDEFENDED), columns.attack.number("")
+    for partner, has in (
+        (places(attack, budget, undefended), (defense != undefended) & (undefended >= 0)),
+        (places(clean, 0, defense), (budget > 0) & (clean >= 0)),
+    ):
+        asked = partner[chosen]
+        at = np.minimum(np.searchsorted(known, asked), max(len(known) - 1, 0))
+        differ = has[chosen] & (known[at] == asked) & (label[at] != label)
+        flipped[answer[differ]] = True
+        flipped[answer[at[differ]]] = True
     return flipped
 
 
 def _labels_of(
-    item: Item, trials: Sequence[TrialRecord], labels: _Labels
+    item: Item, rows: Sequence[int], labels: _Labels
 ) -> dict[str, dict[str, str | None]]:
     """Labels by scorer and field; a scorer that contradicts itself on equal answers has none."""
     result: dict[str, dict[str, str | None]] = {}
     for scorer in labels.scorers:
         result[scorer] = {}
         for name in SCORE_OF_FIELD:
-            said = {decision(item, labels.scores.get((t.key, scorer)), name) for t in trials}
+            codes = labels.columns.labels(scorer, SCORE_OF_FIELD[name])
+            said = {decision(item, int(codes[row]), name) for row in rows}
             said.discard(None)
             result[scorer][name] = said.pop() if len(said) == 1 else None
     return result
 
 
 def _draw(
-    ids: Sequence[str],
     table: NDArray[np.bool_],
     draws: Sequence[int],
     strata: Sequence[str],
     seed: int,
-) -> dict[str, frozenset[str]]:
+) -> dict[str, frozenset[int]]:
     """Draw every part on its own; each has its own seed, so that parts do not depend."""
-    columns = [np.ones(len(ids), dtype=bool), *table.T]
+    columns = [np.ones(len(table), dtype=bool), *table.T]
     drawn = {}
     for part, column, count in zip((RANDOM, *strata), columns, draws, strict=True):
         rng = canon.rng_for(seed, "audit part", part)
         picked = rng.choice(np.flatnonzero(column), size=count, replace=False)
-        drawn[part] = frozenset(ids[i] for i in picked)
+        drawn[part] = frozenset(picked.tolist())
     return drawn
 
 

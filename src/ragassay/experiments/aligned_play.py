@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ragassay.experiments.context import retrieve
 from ragassay.experiments.jobs import readers
 from ragassay.experiments.labeling import label
 from ragassay.experiments.plan import Stage
 from ragassay.experiments.session import Session
 from ragassay.experiments.trial import Job
+from ragassay.store.columns import POSITIVE
 
 
 def play(session: Session) -> None:
@@ -39,10 +42,8 @@ def _control_jobs(stage: Stage, session: Session) -> list[Job]:
 
     So that a run gives the same trials whether or not it was scored again in between.
     """
-    rules = {part.title for part in readers(session.setup)}
-    positive = {
-        key
-        for (key, scorer), score in session.folder.scores().items()
-        if scorer in rules and score.target_positive is True
-    }
-    return stage.control_jobs(session.folder.trials(), positive.__contains__)
+    trials = session.folder.columns()
+    positive = np.zeros(len(trials), dtype=bool)
+    for part in readers(session.setup):
+        positive |= trials.labels(part.title) == POSITIVE
+    return stage.control_jobs(trials, positive)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragassay.canon import digest
 from ragassay.experiments.context import ANY_GROUP, Contexts, Ready
 from ragassay.experiments.controls import Kept, control_label, controls_of, poison_of, subsets_of
 from ragassay.experiments.setup import Named, Setting, Setup
 from ragassay.experiments.trial import Job
-from ragassay.types import Query, TrialRecord, TrialSpec
+from ragassay.store.columns import Trials, encoded
+from ragassay.types import Query, TrialSpec
 
 CLEAN = ("", 0)
 UNDEFENDED = "none"
@@ -42,35 +46,35 @@ class Stage:
             jobs += [self._job(query, CLEAN, defense.title) for query in self.setup.held_out]
         return jobs
 
-    def control_jobs(
-        self, trials: Mapping[str, TrialRecord], positive: Callable[[str], bool]
-    ) -> list[Job]:
+    def control_jobs(self, trials: Trials, positive: NDArray[np.bool_]) -> list[Job]:
         """List the trials with evidence removed, for poisoned trials that are done.
 
-        ``positive`` tells from a trial's key whether its answer is target-positive under a
+        ``positive`` tells of each row of ``trials`` whether its answer is target-positive under a
         rule that needs no model.
         """
         part = self.setup.experiment.file.evidence
         if part is None:
             return []
         jobs: dict[str, Job] = {}
-        for parent in self.jobs():
-            record = trials.get(parent.key)
+        parents = self.jobs()
+        rows = trials.keys.newest([encoded(parent.key) for parent in parents])
+        for parent, row in zip(parents, rows.tolist(), strict=True):
             undefended = parent.spec.defense_label == UNDEFENDED
-            if record is None or record.status != "done" or not parent.spec.budget:
+            if row < 0 or not trials.done[row] or not parent.spec.budget:
                 continue
             if part.defenses == "undefended" and not undefended:
                 continue
-            if part.queries == "positives" and not positive(parent.key):
+            if part.queries == "positives" and not positive[row]:
                 continue
-            kept = set(controls_of(record.context, annotated=bool(parent.gold)).values())
+            context = trials.at(row).context
+            kept = set(controls_of(context, annotated=bool(parent.gold)).values())
             attributed = part.attribution == "all" or (
                 part.attribution == "undefended" and undefended
             )
-            if attributed and len(poison_of(record.context)) <= part.max_poison:
-                kept |= {each for _, each in subsets_of(record.context)}
+            if attributed and len(poison_of(context)) <= part.max_poison:
+                kept |= {each for _, each in subsets_of(context)}
             for each in sorted(kept):
-                if len(each) < len(record.context):
+                if len(each) < len(context):
                     job = _reduced(parent, each)
                     jobs[job.key] = job
         return list(jobs.values())
