@@ -516,6 +516,40 @@ def test_closing_ends_all_threads_and_can_be_repeated(
         client.ask(ask_for("a"))
 
 
+@pytest.mark.parametrize("gathers", [False, True])
+def test_closing_closes_a_back_end_that_can_be_closed_after_its_last_call(
+    cache: GenerationCache, gathers: bool
+) -> None:
+    class Closable(Model):
+        open_calls = 0
+        closed_at: tuple[int, ...] = ()
+
+        def close(self) -> None:
+            self.closed_at += (self.open_calls,)
+
+    def act(requests: list[Request]) -> Answers:
+        model.open_calls += 1
+        asked.set()
+        released.wait(5.0)
+        model.open_calls -= 1
+        return [answer(request) for request in requests]
+
+    asked, released = threading.Event(), threading.Event()
+    model = Closable(gathers=gathers, act=act)
+    client = ModelClient(model, cache)
+    asking = threading.Thread(target=client.ask, args=(ask_for("a"),))
+    asking.start()
+    assert asked.wait(5.0)
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    time.sleep(0.02)
+    assert model.closed_at == ()
+    released.set()
+    closing.join()
+    asking.join()
+    assert model.closed_at == (0,)
+
+
 def test_a_wave_of_nothing_is_refused(cache: GenerationCache) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ModelClient(Model(), cache, wave=0)
