@@ -459,10 +459,10 @@ def test_a_cache_that_cannot_be_written_is_an_error_for_all_who_wait(
     connect: Callable[..., ModelClient], cache: GenerationCache, gathers: bool
 ) -> None:
     client = connect(Model(gathers=gathers))
-    cache._db.execute("PRAGMA query_only = 1")
+    cache._file._db.execute("PRAGMA query_only = 1")
     errors = in_threads(4, lambda i: client.ask(ask_for("same", i)))
     assert {type(error) for error in errors} == {StoreError}
-    cache._db.execute("PRAGMA query_only = 0")
+    cache._file._db.execute("PRAGMA query_only = 0")
     assert client.ask(ask_for("same"))[0].text == "SAME"
 
 
