@@ -59,17 +59,16 @@ class Handler(BaseHTTPRequestHandler):
             server.in_flight += 1
             headers = server.refuses(server)
             server.refused += headers is not None
-        try:
-            if headers is not None:
-                self.reply(503, {"error": {"message": "no"}}, headers)
-                return
+        if headers is None:
             if server.hangs:
                 server.released.wait(20.0)
             time.sleep(0.02)
+        with server.lock:  # before the reply, which makes room for the next request
+            server.in_flight -= 1
+        if headers is None:
             self.answer()
-        finally:
-            with server.lock:
-                server.in_flight -= 1
+        else:
+            self.reply(503, {"error": {"message": "no"}}, headers)
 
     def answer(self) -> None:
         message = {"role": "assistant", "content": "Hello"}
@@ -164,8 +163,7 @@ def test_a_server_gets_as_many_requests_at_once_as_it_takes(servers: list[Server
     answers = model.generate(requests(80))
     model.close()
     assert all(isinstance(answer, Generation) for answer in answers)
-    assert busy.refused <= 60
-    assert model._servers.limit(busy.url) <= 4
+    assert busy.refused <= 60  # with a limit that never shrinks: 90 to 190
 
 
 def test_what_a_server_asks_of_one_request_holds_for_all(servers: list[Server]) -> None:
