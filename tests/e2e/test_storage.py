@@ -130,3 +130,34 @@ def test_packing_damage_and_distance_change_no_result(
     arguments = ["export", "memory://runs/packed", "--out", "answers"]
     assert cli.invoke(app, arguments).exit_code == 0
     assert cli.invoke(app, ["trial", "memory://runs/packed", keys[0]]).exit_code == 0
+    _elsewhere(cli, world)
+
+
+def _elsewhere(cli: CliRunner, world: Path) -> None:
+    """The other commands that only read give for a URL what they give for the folder."""
+    url = "simplecache::memory://runs/packed"
+    gate = ["--rule", "introduced <= 100%", "--json"]
+    near = json.loads(cli.invoke(app, ["gate", "packed", *gate, "--baseline", "packed"]).stdout)
+    far = json.loads(cli.invoke(app, ["gate", url, *gate, "--baseline", url]).stdout)
+    assert (far.pop("run"), far.pop("baseline")) == (url, url)
+    assert (near.pop("run"), near.pop("baseline")) == ("packed", "packed")
+    assert near == far
+    refused = cli.invoke(app, ["gate", url, *gate, "--report"])
+    assert "is only read: leave out --report" in str(refused.exception)
+
+    for run, name in (("packed", "a"), (url, "b")):
+        sampled = cli.invoke(app, ["audit", "sample", run, "--out", f"{name}/p", "--size", "5"])
+        assert sampled.exit_code == 0, sampled.output
+    packets = [
+        {file.name: file.read_bytes() for file in (world / name / "p").iterdir() if file.is_file()}
+        for name in "ab"
+    ]
+    assert packets[0] == packets[1]
+    refused = cli.invoke(app, ["audit", "apply", "a/p", url])
+    assert f"{url} is only read" in str(refused.exception)
+    agreed = cli.invoke(app, ["audit", "agree", "a/p", "--run", url])
+    assert "nobody has labeled" in str(agreed.exception)
+
+    planned = cli.invoke(app, ["plan", "e.toml", "--like", url])
+    assert planned.exit_code == 0, planned.output
+    assert planned.stdout == cli.invoke(app, ["plan", "e.toml", "--like", "packed"]).stdout

@@ -159,6 +159,58 @@ def test_a_full_disk_loses_nothing_written_before(
     assert set(folder.trials()) == {"k", "k3"}
 
 
+def test_an_interrupt_in_the_middle_of_a_line_takes_it_back(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+
+    def interrupted(descriptor: int, data: Any) -> int:
+        if len(data) > 20 and not started:
+            started.append(real(descriptor, bytes(data)[:20]))
+            return started[0]
+        raise KeyboardInterrupt
+
+    started: list[int] = []
+    with folder.writer():
+        folder.append("trials", "k", TRIAL)
+        monkeypatch.setattr(os, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            folder.append("trials", "k2", TRIAL)
+        monkeypatch.setattr(os, "write", real)
+        folder.append("trials", "k3", TRIAL)
+    assert set(folder.trials()) == {"k", "k3"}
+
+
+def test_temporary_files_of_dead_writers_are_swept(folder: RunFolder) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, alive = str(dead.pid), str(os.getppid())
+    names = {  # name: whether it goes, and whether it is old
+        f".trials.00001.jsonl.gz.{left}.tmp": (True, False),
+        f".trials.00001.jsonl.gz.{alive}.tmp": (True, False),  # the lock says that nobody writes it
+        f".summary.json.{left}.tmp": (True, True),
+        f".report.html.{left}.tmp": (False, False),  # perhaps of another machine
+        f".report.html.{alive}.tmp": (False, True),
+        f"provenance/.scoring.json.{left}.tmp": (True, True),
+        f".index/trials.idx.{left}.tmp": (True, True),
+        f".index/scores.idx.{alive}.tmp": (False, True),
+        f".mine.txt.{left}.tmp": (False, True),
+        f"summary.json.{left}.tmp": (False, True),
+        ".summary.json.tmp": (False, True),
+        "trials.00001.jsonl.gz.torn": (False, True),
+    }
+    for name, (_, old) in names.items():
+        path = folder.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half", encoding="utf-8")
+        if old:
+            os.utime(path, (0, 0))
+    (folder.path / f".poison.jsonl.{left}.tmp").mkdir()
+    with folder.writer():
+        there = {name for name in names if (folder.path / name).exists()}
+    assert there == {name for name, (goes, _) in names.items() if not goes}
+
+
 def test_a_place_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with (

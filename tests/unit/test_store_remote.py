@@ -38,10 +38,24 @@ def test_only_files_of_a_run_come_and_the_copy_goes_away(bucket: Any) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("url", ["memory://run", "simplecache::memory://run"])
+def test_a_command_takes_only_the_files_that_it_reads(bucket: Any, url: str) -> None:
+    with remote.local(url, ["resolved.json", "trials"]) as path:
+        found = sorted(file.name for file in path.rglob("*") if file.is_file())
+        assert found == ["resolved.json", "trials.00001.jsonl.gz", "trials.jsonl"]
+        assert (path / "trials.jsonl").read_bytes() == b"trials.jsonl"
+
+
+def test_an_error_in_the_copy_names_the_url(bucket: Any) -> None:
+    with pytest.raises(StoreError) as caught, remote.local("memory://run") as path:
+        raise StoreError(f"{path}/trials.jsonl:1: damaged")
+    assert str(caught.value) == "memory://run/trials.jsonl:1: damaged"
+
+
 def test_a_path_is_itself(tmp_path: Path) -> None:
     with remote.local(tmp_path) as path:
         assert path == tmp_path
-    assert not remote.is_url(r"C:\runs\mine")
+    assert not any(map(remote.is_url, (r"C:\runs\mine", "runs/a::b", "a::b")))
 
 
 def test_a_download_is_bounded(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +74,8 @@ def test_a_download_is_bounded(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> 
         ("memory://nothing", StoreError, "there is no such folder"),
         ("memory://run/sub", StoreError, "is no run folder: it has no resolved.json"),
         ("nosuch://run", ConfigError, "fsspec knows no protocol 'nosuch'"),
+        ("nosuch::memory://run", ConfigError, "fsspec knows no protocol 'nosuch'"),
+        ("simplecache::nosuch://run", ConfigError, "fsspec knows no protocol 'nosuch'"),
         ("file:///no/such/folder", StoreError, "there is no such folder"),
     ],
 )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ragassay.errors import ConfigError
 
 if TYPE_CHECKING:
     from ragassay.audit.adjudicate import Settled
@@ -15,7 +18,7 @@ audit_app = typer.Typer(
     help="Let people check the labels: draw a sample, label it, measure agreement.",
     no_args_is_help=True,
 )
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+_READ = ("resolved.json", "queries", "trials", "scores")  # of a run elsewhere
 PacketPath = Annotated[Path, typer.Argument(metavar="PACKET", help="An audit packet folder.")]
 NewPacket = Annotated[
     Path, typer.Option("--out", metavar="PACKET", help="The packet folder to write.")
@@ -24,7 +27,7 @@ NewPacket = Annotated[
 
 @audit_app.command("sample")
 def sample_packet(
-    run: Run,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     out: NewPacket,
     size: Annotated[int, typer.Option(help="Number of answers wanted, about.")] = 100,
     random: Annotated[
@@ -52,11 +55,13 @@ def sample_packet(
     from ragassay.audit.packet import write_packet
     from ragassay.audit.sampling import STRATA, sample
     from ragassay.store import RunFolder
+    from ragassay.store.remote import local
 
-    drawn = sample(
-        RunFolder(run), size=size, random_share=random, strata=stratum or STRATA, scorers=scorer,
-        seed=seed, name=out.resolve().name,
-    )  # fmt: skip
+    with local(run, _READ) as path:
+        drawn = sample(
+            RunFolder(path), size=size, random_share=random, strata=stratum or STRATA,
+            scorers=scorer, seed=seed, name=out.resolve().name,
+        )  # fmt: skip
     packet = write_packet(drawn, out)
     typer.echo(
         f"{len(packet.items)} of {packet.answers} distinct answers ({packet.trials} trials) are "
@@ -87,9 +92,11 @@ def agree_packet(
     confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     draws: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 10_000,
     run: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--run", metavar="RUN", help="Take the scorers' labels from this run as it is now."
+            "--run",
+            metavar="RUN",
+            help="Take the scorers' labels from this run, or its URL, as it is now.",
         ),
     ] = None,
 ) -> None:
@@ -97,9 +104,11 @@ def agree_packet(
     from ragassay.audit.agree import agree
     from ragassay.audit.text import render_text
     from ragassay.store import RunFolder
+    from ragassay.store.remote import local
 
-    folder = None if run is None else RunFolder(run)
-    result = agree(packet, confidence=confidence, draws=draws, folder=folder)
+    with nullcontext() if run is None else local(run, _READ) as path:
+        folder = None if path is None else RunFolder(path)
+        result = agree(packet, confidence=confidence, draws=draws, folder=folder)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -134,12 +143,20 @@ def adjudicate_packet(
 
 
 @audit_app.command("apply")
-def apply_packet(packet: PacketPath, run: Run) -> None:
+def apply_packet(
+    packet: PacketPath,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder.")],
+) -> None:
     """Write the settled labels into a run as the scorer "human" (report --scorers human)."""
     from ragassay.audit.adjudicate import apply
     from ragassay.store import RunFolder
+    from ragassay.store.remote import is_url
 
-    done = apply(packet, RunFolder(run))
+    if is_url(run):
+        raise ConfigError(
+            f"{run} is only read, and labels are written into the run; copy it here first"
+        )
+    done = apply(packet, RunFolder(Path(run)))
     typer.echo(
         f"{done.items} labeled answers: {done.written} scores written, {done.unchanged} stood "
         f"already ({done.declined} of trials in which a defense declined)."

@@ -146,7 +146,7 @@ def export_answers(
     from ragassay.exchange import Selection, export
     from ragassay.store.remote import local
 
-    with local(folder) as path:
+    with local(folder, ["resolved.json", "queries", "trials", "scores"]) as path:
         result = export(
             path,
             out,

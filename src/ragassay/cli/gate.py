@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +15,7 @@ from ragassay.errors import ConfigError, GateUsage
 
 
 def gate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or its URL.")],
     rule: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,11 +30,12 @@ def gate(
         typer.Option("--rules-file", metavar="FILE", help="A file of rules, one a line."),
     ] = None,
     baseline: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--baseline",
             metavar="OLD_RUN",
-            help="An older run: a figure that got worse on the same questions fails too.",
+            help="An older run, or its URL: a figure that got worse on the same questions fails "
+            "too.",
         ),
     ] = None,
     level: Annotated[
@@ -73,17 +76,25 @@ def gate(
     from ragassay.gate.evaluation import evaluate
     from ragassay.gate.rules import parse_rules, read_rules
     from ragassay.gate.writing import print_result, put_into_report, write_results
+    from ragassay.store.remote import is_url, local
 
+    if in_report and is_url(run):
+        raise GateUsage(f"{run} is only read: leave out --report, or copy it here first")
     try:
         rules = [*parse_rules(rule or ()), *(read_rules(rules_file) if rules_file else ())]
-        result = evaluate(
-            run, rules, baseline=baseline, level=level, icc=icc, max_dropped=max_dropped
-        )
+        with local(run) as now, nullcontext() if baseline is None else local(baseline) as before:
+            result = evaluate(
+                now, rules, baseline=before, level=level, icc=icc, max_dropped=max_dropped
+            )
     except ConfigError as error:
         raise GateUsage(str(error)) from error
+    if is_url(run):
+        result = replace(result, run=run)
+    if baseline is not None and is_url(baseline):
+        result = replace(result, baseline=baseline)
     write_results(result, junit=junit, sarif=sarif, markdown=markdown)
     if in_report:
-        put_into_report(result, run)
+        put_into_report(result, Path(run))
     if as_json:
         typer.echo(json.dumps(result.plain(), indent=2, ensure_ascii=False))
     else:

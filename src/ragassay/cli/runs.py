@@ -97,8 +97,12 @@ def plan(
         ),
     ] = None,
     like: Annotated[
-        Path | None,
-        typer.Option("--like", metavar="RUN", help="Take both speeds from what this run measured."),
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="RUN",
+            help="Take both speeds from what this run, or its URL, measured.",
+        ),
     ] = None,
 ) -> None:
     """Print what a run would do and take: settings, trials, calls, tokens, hours, bytes.
@@ -108,12 +112,16 @@ def plan(
     from ragassay.experiments.protocols import protocol
     from ragassay.experiments.resources import Speeds, measured, resources
     from ragassay.experiments.setup import load_experiment
+    from ragassay.store.remote import local
 
-    known = measured(like) if like is not None else Speeds()
+    known = Speeds()
+    if like is not None:
+        with local(like, ["resolved.json", "timing.json"]) as path:
+            known = measured(path)
     speeds = Speeds(
         tokens=known.tokens if tokens_per_second is None else tokens_per_second,
         texts=known.texts if texts_per_second is None else texts_per_second,
-        source=known.source,
+        source=f"measured in {like}" if like is not None else known.source,
     )
     loaded = load_experiment(experiment, settings or ())
     setup = protocol(loaded.file.protocol).set_up(loaded)
@@ -235,7 +243,7 @@ def trial(
     from ragassay.store import RunFolder
     from ragassay.store.remote import local
 
-    with local(folder) as path:
+    with local(folder, ["resolved.json", "trials", "scores"]) as path:
         store = RunFolder(path)
         store.read_json("resolved.json")
         index = store.index("trials")

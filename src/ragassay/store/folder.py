@@ -43,6 +43,7 @@ from ragassay.store import segments
 from ragassay.store.codecs import NONE, codec
 from ragassay.store.columns import Trials
 from ragassay.store.index import StreamIndex
+from ragassay.store.leftovers import sweep
 from ragassay.store.lines import VERSION, append, cut_torn_line, decode
 from ragassay.store.reading import read_trials
 from ragassay.store.records import edits_from, make, poison_from, score_from, trial_from
@@ -107,6 +108,7 @@ class RunFolder:
         except OSError as error:
             raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
         try:
+            sweep(self.path)
             for stream in STREAMS:
                 cut_torn_line(self._file(stream))
                 self._mend(stream)

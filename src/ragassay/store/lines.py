@@ -101,8 +101,10 @@ def append(
                 view = view[os.write(descriptor, view) :]
             if durable:
                 os.fsync(descriptor)
-        except OSError as error:
+        except BaseException as error:  # an interrupt too: the next line would be glued on
             os.ftruncate(descriptor, before)
+            if not isinstance(error, OSError):
+                raise
             raise StoreError(
                 f"{path} cannot be written: {error.strerror or error}; {kept}"
             ) from error

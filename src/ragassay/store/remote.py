@@ -11,18 +11,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ragassay.errors import ConfigError, StoreError
+from ragassay.errors import ConfigError, RagassayError, StoreError
 from ragassay.store.folder import STREAMS
 
 MAX_BYTES = 64 << 30
 MAX_FILES = 10_000
 _BLOCK = 1 << 20
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://(.*)", re.DOTALL)
+_PROTOCOL = r"[A-Za-z][A-Za-z0-9+.\-]+"
+_URL = re.compile(rf"(?:{_PROTOCOL}::)*{_PROTOCOL}://.*", re.DOTALL)
 _NAME = re.compile(
     rf"(?:{'|'.join(STREAMS)})(?:\.[0-9]{{5,9}})?\.jsonl(?:\.gz|\.zst)?"
     r"|[a-z][a-z_]{0,39}\.json|ingested\.jsonl|experiment\.toml|report\.(?:html|md)"
@@ -31,19 +32,27 @@ _FOLDERS = ("", "provenance")
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is a URL and no path of this machine.
+    """Whether a place is a URL, also a chained one, and no path of this machine.
 
     Examples
     --------
-    >>> is_url("s3://bucket/run"), is_url("runs/mine")
-    (True, False)
+    >>> is_url("s3://bucket/run"), is_url("simplecache::s3://bucket/run"), is_url("runs/mine")
+    (True, True, False)
     """
     return _URL.fullmatch(os.fspath(place)) is not None
 
 
 @contextmanager
-def local(place: str | os.PathLike[str]) -> Iterator[Path]:
+def local(place: str | os.PathLike[str], only: Collection[str] = ()) -> Iterator[Path]:
     """A run folder as a path: itself, or for a URL a copy that goes away at the end.
+
+    Parameters
+    ----------
+    place : str or path
+        The run folder.
+    only : collection of str
+        Names of files and streams that suffice, such as ``"resolved.json"`` and ``"trials"``;
+        nothing else is copied. Default: all of the run.
 
     Raises
     ------
@@ -57,14 +66,20 @@ def local(place: str | os.PathLike[str]) -> Iterator[Path]:
         return
     folder = Path(tempfile.mkdtemp(prefix="ragassay-"))
     try:
-        fetch(os.fspath(place), folder)
+        fetch(os.fspath(place), folder, only)
         yield folder
+    except RagassayError as error:  # the copy's name says nothing to who gave the URL
+        error.args = tuple(
+            each.replace(str(folder), os.fspath(place)) if isinstance(each, str) else each
+            for each in error.args
+        )
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def fetch(url: str, folder: Path) -> None:
-    """Copy the files of a run folder; see :func:`local`."""
+def fetch(url: str, folder: Path, only: Collection[str] = ()) -> None:
+    """Copy the files of a run folder, or ``only`` some of them; see :func:`local`."""
     system, root = _opened(url)
     try:
         found = _listed(system, root)
@@ -76,6 +91,8 @@ def fetch(url: str, folder: Path) -> None:
         raise StoreError(f"{url} is no run folder: it has no resolved.json")
     if len(found) > MAX_FILES:
         raise StoreError(f"{url} has more than {MAX_FILES:,} files of a run")
+    if only:
+        found = {name: at for name, at in found.items() if name in only or _stream(name) in only}
     left = MAX_BYTES
     for name, source in sorted(found.items()):
         path = folder / name
@@ -102,6 +119,12 @@ def _listed(system: Any, root: str) -> dict[str, str]:
     return found
 
 
+def _stream(name: str) -> str:
+    """The stream that a file belongs to; empty for other files."""
+    stem, dot, rest = name.partition(".")
+    return stem if stem in STREAMS and dot and "jsonl" in rest else ""
+
+
 def _copy(system: Any, source: str, path: Path, left: int) -> int:
     with system.open(source, "rb") as remote, path.open("wb") as file:
         while block := remote.read(_BLOCK):
@@ -113,15 +136,17 @@ def _copy(system: Any, source: str, path: Path, left: int) -> int:
 
 
 def _opened(url: str) -> tuple[Any, str]:
-    match = _URL.fullmatch(url)
-    protocol = match[1] if match else ""
     try:
         import fsspec
     except ImportError as error:
         raise ConfigError(
             f"{url} is a URL: reading it needs fsspec: pip install 'ragassay[remote]'"
         ) from error
-    if protocol not in fsspec.available_protocols() and protocol not in fsspec.registry:
+    known = {*fsspec.available_protocols(), *fsspec.registry}
+    *links, last = url.split("::")
+    for protocol in [link.partition("://")[0] for link in (*links, *[last] * ("://" in last))]:
+        if protocol in known:
+            continue
         raise ConfigError(
             f"{url}: fsspec knows no protocol {protocol!r}; it knows file, s3, gs, az, memory "
             "and others"
