@@ -343,3 +343,34 @@ def test_scores_go_out_as_csv_without_formulas(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "  =1"])
 def test_a_cell_that_could_be_a_formula_starts_with_a_quote(text: str) -> None:
     assert safe_cell(text) == "'" + text
+
+
+def test_an_export_reads_no_stream_whole_and_leaves_controls_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(read(files(tmp_path / "in")), tmp_path / "run")
+    store = RunFolder(tmp_path / "run")
+    trials = list(store.trials().values())
+    poisoned = [trial for trial in trials if trial.spec.budget]
+    with store.writer():
+        for trial in trials:
+            score = ScoreRecord(trial_key=trial.key, scorer="mine", version="1", abstained=False,
+                                target_positive=bool(trial.spec.budget), correct=None)  # fmt: skip
+            store.append("scores", trial.key, score)
+        for trial in poisoned:
+            spec = replace(trial.spec, control="keep none")
+            control = replace(trial, key=canon.digest(spec), spec=spec, answer="a control")
+            store.append("trials", control.key, control)
+    monkeypatch.setattr("ragassay.store.columns._BATCH", 3)
+    for name in ("trials", "scores"):
+        monkeypatch.setattr(RunFolder, name, None)
+    selection = Selection(scores=("mine",))
+    result = export(store.path, tmp_path / "out", selection=selection)
+    export(store.path, tmp_path / "records.json", format="joined", selection=selection)
+    assert result.answers == len(trials) == 20
+    with result.files["scores"].open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["query_id"] for row in rows] == [f"q{n // 4}" for n in range(20)]
+    assert {(row["budget"], row["target_positive"]) for row in rows} == {("0", "no"), ("2", "yes")}
+    for file in (*result.files.values(), tmp_path / "records.json"):
+        assert "a control" not in file.read_text(encoding="utf-8")

@@ -1,8 +1,10 @@
 """The answers of a run folder, for elsewhere: four files, joined records, and scores as CSV.
 
 One attack, one budget and one setting stand in one export, since neither format can tell
-several apart. Of a trial the question, the answer, target and references go out, and what an
-import had kept beside them; contexts and traces of defenses stay in the run folder.
+several apart. Answers to contexts with passages removed stay behind. Of a trial the question, the
+answer, target and references go out, and what an import had kept beside them; contexts and traces
+of defenses stay in the run folder. Records are read a batch at a time; the joined records, one
+JSON document, are put together in memory.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ragassay.canon import to_plain
 from ragassay.errors import ConfigError, DataError, StoreError
@@ -22,7 +27,8 @@ from ragassay.exchange.joined import KINDS, NO_SETTING, fingerprint
 from ragassay.exchange.rows import CONDITIONS, UNDEFENDED
 from ragassay.exchange.scores import escaped, score_table
 from ragassay.store import RunFolder
-from ragassay.types import Query, Target, TrialRecord
+from ragassay.store.columns import Coded, Trials
+from ragassay.types import Query, ScoreRecord, Target, TrialRecord
 
 FORMATS = ("jsonl", "joined")
 VERSION = "aligned-rag-eval-jsonl-v1"
@@ -62,19 +68,36 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The chosen part of a run, by (query, budget > 0, defense)."""
+    """The chosen part of a run: rows of its trials by a number for query, budget > 0, defense."""
 
     chosen: Selection
     queries: Sequence[tuple[Query, Target]]
-    trials: Mapping[tuple[str, bool, str], TrialRecord]
+    trials: Trials
+    numbers: NDArray[np.int64]  # sorted, of ``rows``
+    rows: NDArray[np.int64]
     about: Mapping[str, Any]
     defenses: tuple[str, ...]
 
-    def answer(self, query: Query, condition: str, defense: str) -> TrialRecord | None:
-        """Find a trial that has an answer."""
+    def found(self, poisoned: bool, defense: str) -> NDArray[np.int64]:
+        """The rows of all queries, -1 where there is no trial; shape (queries,)."""
+        queries = self.trials.query.numbered(query.id for query, _ in self.queries)
+        number = self.trials.defense.number(defense)
+        asked = _number(self.trials, queries.astype(np.int64), poisoned, number)
+        if not len(self.rows):
+            return np.full(len(queries), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(self.numbers, asked), len(self.rows) - 1)
+        hit = (self.numbers[at] == asked) & (queries >= 0) & (number >= 0)
+        return np.where(hit, self.rows[at], -1)
+
+    def answered(self, condition: str, defense: str) -> NDArray[np.int64]:
+        """The rows of all queries that have an answer, else -1; shape (queries,)."""
         name = UNDEFENDED if condition.endswith("_undefended") else defense
-        trial = self.trials.get((query.id, condition.startswith("poisoned"), name))
-        return trial if trial is not None and trial.answer is not None else None
+        rows = self.found(condition.startswith("poisoned"), name)
+        return np.where((rows >= 0) & self.trials.answers[rows].any(axis=1), rows, -1)
+
+
+def _number(trials: Trials, query: Any, poisoned: Any, defense: Any) -> Any:
+    return (query * 2 + poisoned) * len(trials.defense.values) + defense
 
 
 def export(
@@ -114,7 +137,7 @@ def export(
     texts, names, answers, left_out = (_four if format == "jsonl" else _joined)(run)
     if run.chosen.scores:
         name = _SCORES if format == "jsonl" else f"{out.stem}.{_SCORES}"
-        texts[name] = score_table(_in_order(run), store.scores(), run.chosen.scores)
+        texts[name] = score_table(_in_order(run), run.trials.scores, run.chosen.scores)
         names["scores"] = name
     files = _write(texts, names, out, folder=format == "jsonl")
     return Exported(
@@ -132,28 +155,31 @@ def export(
 
 def _select(store: RunFolder, chosen: Selection) -> _Run:
     resolved = store.read_json("resolved.json")
-    trials = [t for t in store.trials().values() if t.status == "done"]
-    if not trials:
+    trials = store.columns()
+    rows = np.flatnonzero(trials.done & trials.control.equal(""))
+    if not len(rows):
         raise ConfigError(f"{store.path} holds no answers")
-    setting = _only("setting", chosen.setting, {t.spec.setting for t in trials})
-    trials = [t for t in trials if t.spec.setting == setting]
-    poisoned = [t for t in trials if t.spec.budget]
+    setting = _only("setting", chosen.setting, _named(trials.setting, rows))
+    rows = rows[trials.setting.equal(setting)[rows]]
+    poisoned = rows[trials.budget[rows] > 0]
     attack, budget = "", 0
-    if poisoned:
-        attack = _only("attack", chosen.attack, {t.spec.attack for t in poisoned})
-        poisoned = [t for t in poisoned if t.spec.attack == attack]
-        budgets = {str(t.spec.budget) for t in poisoned}
+    if len(poisoned):
+        attack = _only("attack", chosen.attack, _named(trials.attack, poisoned))
+        poisoned = poisoned[trials.attack.equal(attack)[poisoned]]
+        budgets = {str(each) for each in np.unique(trials.budget[poisoned]).tolist()}
         wanted = None if chosen.budget is None else str(chosen.budget)
         budget = int(_only("budget", wanted, budgets))
-    here = {
-        (t.spec.query_id, t.spec.budget > 0, t.spec.defense_label): t
-        for t in trials
-        if not t.spec.budget or (t.spec.attack, t.spec.budget) == (attack, budget)
-    }
-    known = sorted({defense for _, _, defense in here} - {UNDEFENDED})
+    here = (trials.budget == 0) | (trials.attack.equal(attack) & (trials.budget == budget))
+    rows = rows[here[rows]]
+    known = sorted(_named(trials.defense, rows) - {UNDEFENDED})
     for name in chosen.defenses:
         if name not in known:
             raise ConfigError(f"no answers of the defense {name!r}; there are: {_listed(known)}")
+    numbers = _number(
+        trials, trials.query.codes[rows].astype(np.int64), trials.budget[rows] > 0,
+        trials.defense.codes[rows],
+    )  # fmt: skip
+    numbers, newest = np.unique(numbers[::-1], return_index=True)  # of two, the later one counts
     about = (resolved.get("settings") or {}).get(setting, {})
     dataset = about.get("dataset")
     return _Run(
@@ -166,10 +192,16 @@ def _select(store: RunFolder, chosen: Selection) -> _Run:
             for query, target in store.queries().values()
             if not dataset or query.dataset == dataset
         ],
-        trials=here,
+        trials=trials,
+        numbers=numbers,
+        rows=rows[::-1][newest],
         about=about,
         defenses=tuple(chosen.defenses or known),
     )  # fmt: skip
+
+
+def _named(column: Coded, rows: NDArray[np.int64]) -> set[str]:
+    return {column.values[code] for code in np.unique(column.codes[rows]).tolist()}
 
 
 def _only(what: str, wanted: str | None, found: set[str]) -> str:
@@ -190,27 +222,28 @@ def _listed(names: Any) -> str:
 # ----------------------------------------------------------------------------------- formats
 
 
-def _four(run: _Run) -> tuple[dict[str, str], dict[str, str], int, int]:
+def _four(run: _Run) -> tuple[dict[str, Iterable[str]], dict[str, str], int, int]:
     parts = [(condition, "", condition) for condition in CONDITIONS[:2]]
     for number, defense in enumerate(run.defenses, start=1):
         tail = f"-{number}" if len(run.defenses) > 1 else ""
         parts += [(condition, defense, condition + tail) for condition in CONDITIONS[2:]]
-    texts: dict[str, str] = {}
+    texts: dict[str, Iterable[str]] = {}
     names: dict[str, str] = {}
     answers = left_out = 0
     for condition, defense, stem in parts:
-        rows = []
-        for query, target in run.queries:
-            trial = run.answer(query, condition, defense)
-            if trial is None:
-                left_out += 1
-                continue
-            rows.append(_line(_row(query, target, trial, defense)))
+        rows = run.answered(condition, defense)
         file = stem.replace("_", "-") + ".jsonl"
-        texts[file] = "".join(rows)
+        texts[file] = _rows(run, rows, defense)
         names[f"{condition} {defense}".strip()] = file
-        answers += len(rows)
+        answers += int((rows >= 0).sum())
+        left_out += int((rows < 0).sum())
     return texts, names, answers, left_out
+
+
+def _rows(run: _Run, rows: NDArray[np.int64], defense: str) -> Iterator[str]:
+    there = np.flatnonzero(rows >= 0)
+    for i, trial in zip(there.tolist(), run.trials.records(rows[there]), strict=True):
+        yield _line(_row(*run.queries[i], trial, defense))
 
 
 def _row(query: Query, target: Target, trial: TrialRecord, defense: str) -> dict[str, Any]:
@@ -232,7 +265,7 @@ def _row(query: Query, target: Target, trial: TrialRecord, defense: str) -> dict
     return row
 
 
-def _joined(run: _Run) -> tuple[dict[str, str], dict[str, str], int, int]:
+def _joined(run: _Run) -> tuple[dict[str, Iterable[str]], dict[str, str], int, int]:
     if not run.defenses:
         raise ConfigError(
             "joined records need a defense, and this run has none; export with --format jsonl"
@@ -241,12 +274,13 @@ def _joined(run: _Run) -> tuple[dict[str, str], dict[str, str], int, int]:
     records: list[dict[str, Any]] = []
     left_out = 0
     for defense in run.defenses:
-        for query, target in run.queries:
-            trials = {c: run.answer(query, c, defense) for c in CONDITIONS}
-            if any(trial is None for trial in trials.values()):
-                left_out += 1
-                continue
-            records.append(_record(run, query, target, trials, defense, outputs))  # type: ignore[arg-type]
+        rows = np.column_stack([run.answered(condition, defense) for condition in CONDITIONS])
+        whole = np.flatnonzero((rows >= 0).all(axis=1))
+        left_out += len(rows) - len(whole)
+        found = run.trials.records(rows[whole].ravel())
+        for i in whole.tolist():
+            trials = {condition: next(found) for condition in CONDITIONS}
+            records.append(_record(run, *run.queries[i], trials, defense, outputs))
     document: dict[str, Any] = {
         "kind": KINDS[0],
         "version": VERSION,
@@ -259,7 +293,7 @@ def _joined(run: _Run) -> tuple[dict[str, str], dict[str, str], int, int]:
         document["method"] = run.defenses[0]
     document["sha256"] = _hash(document, "the settings")
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return {"": text}, {"records": ""}, 4 * len(records), left_out
+    return {"": [text]}, {"records": ""}, 4 * len(records), left_out
 
 
 def _record(
@@ -295,13 +329,19 @@ def _record(
     }
 
 
-def _in_order(run: _Run) -> Iterator[tuple[Query, TrialRecord]]:
-    for query, _ in run.queries:
-        for defense in (UNDEFENDED, *run.defenses):
-            for poisoned in (False, True):
-                trial = run.trials.get((query.id, poisoned, defense))
-                if trial is not None:
-                    yield query, trial
+def _in_order(run: _Run) -> Iterator[tuple[Query, TrialRecord, tuple[ScoreRecord | None, ...]]]:
+    rows = np.column_stack(
+        [
+            run.found(poisoned, defense)
+            for defense in (UNDEFENDED, *run.defenses)
+            for poisoned in (False, True)
+        ]
+    )
+    asked, _ = np.nonzero(rows >= 0)
+    there = rows[rows >= 0]
+    scores = [run.trials.records_of(scorer, there) for scorer in run.chosen.scores]
+    for i, trial, *said in zip(asked.tolist(), run.trials.records(there), *scores, strict=True):
+        yield run.queries[i][0], trial, tuple(said)
 
 
 def _target(target: Target) -> str | list[str] | None:
@@ -336,15 +376,17 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _write(
-    texts: Mapping[str, str], names: Mapping[str, str], out: Path, *, folder: bool
+    texts: Mapping[str, Iterable[str]], names: Mapping[str, str], out: Path, *, folder: bool
 ) -> dict[str, Path]:
     """Write all files beside their place, then move them there."""
     temporary = out.parent / f".{out.name}.{os.getpid()}.exporting"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
-        for name, text in texts.items():
-            (temporary / (name or out.name)).write_text(text, encoding="utf-8", newline="\n")
+        for name, pieces in texts.items():
+            path = temporary / (name or out.name)
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(pieces)
         if folder:
             move_folder(temporary, out)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ragassay.data.delimited import safe_cell
 from ragassay.errors import ConfigError
@@ -20,31 +20,38 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def score_table(
-    trials: Iterable[tuple[Query, TrialRecord]],
-    scores: Mapping[tuple[str, str], ScoreRecord],
+    trials: Iterable[tuple[Query, TrialRecord, Sequence[ScoreRecord | None]]],
+    known: Collection[str],
     scorers: Sequence[str],
-) -> str:
-    """Write one row for each answer and scorer.
+) -> Iterator[str]:
+    """Write one row for each answer and scorer; each answer comes with its labels by ``scorers``.
 
-    A label is ``yes``, ``no`` or ``uncertain``; empty where the rule does not apply or the
-    answer was not scored. Cells that a spreadsheet would take for formulas start with a quote.
+    ``known`` are the scorers that the run has. A label is ``yes``, ``no`` or ``uncertain``; empty
+    where the rule does not apply or the answer was not scored. Cells that a spreadsheet would take
+    for formulas start with a quote.
 
     Raises
     ------
     ConfigError
         The run has no labels of a scorer.
     """
-    known = sorted({scorer for _, scorer in scores})
     for name in scorers:
         if name not in known:
-            raise ConfigError(f"no scores of {name!r:.60}; there are: {', '.join(known) or 'none'}")
+            there = ", ".join(sorted(known)) or "none"
+            raise ConfigError(f"no scores of {name!r:.60}; there are: {there}")
+    return _rows(trials, scorers)
+
+
+def _rows(
+    trials: Iterable[tuple[Query, TrialRecord, Sequence[ScoreRecord | None]]],
+    scorers: Sequence[str],
+) -> Iterator[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for query, trial in trials:
+    for query, trial, scores in trials:
         spec = trial.spec
-        for scorer in scorers:
-            score = scores.get((trial.key, scorer))
+        for scorer, score in zip(scorers, scores, strict=True):
             cells = [
                 query.id, query.group, spec.setting, spec.attack, str(spec.budget),
                 spec.defense_label, "poisoned" if spec.budget else "clean", scorer,
@@ -52,7 +59,10 @@ def score_table(
                 score.stance if score else "", trial.answer or "",
             ]  # fmt: skip
             writer.writerow([safe_cell(escaped(cell)) for cell in cells])
-    return text.getvalue()
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
 
 
 def escaped(text: str) -> str:

@@ -7,7 +7,7 @@ record by its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +35,7 @@ ORIGINS: tuple[Literal["corpus", "own", "foreign"], ...] = ("corpus", "own", "fo
 COPIES: tuple[Literal["", "own", "foreign"], ...] = ("", "own", "foreign")
 GOLD, KEPT, COPY_SHIFT = 4, 8, 4  # of an entry's flags: origin in 2 bits, 2 bits, the copy
 COUNTED = ("passages", "own", "foreign", "gold")
+_BATCH = 4096  # records that are read together, in the order in which they lie
 
 Ints = NDArray[np.int64]
 Codes = NDArray[np.int8]
@@ -211,6 +212,16 @@ class Trials:
     def record(self, row: int) -> TrialRecord:
         """The whole record of a row, read again."""
         return self.source.trials([row])[0]
+
+    def records(self, rows: Ints) -> Iterator[TrialRecord]:
+        """The whole records of some rows, shape (n,), in their order, a batch in memory."""
+        for start in range(0, len(rows), _BATCH):
+            yield from self.source.trials(rows[start : start + _BATCH].tolist())
+
+    def records_of(self, scorer: str, rows: Ints) -> Iterator[ScoreRecord | None]:
+        """The whole labels of some rows by a scorer that has some; as :meth:`records`."""
+        for start in range(0, len(rows), _BATCH):
+            yield from self.source.scores(scorer, rows[start : start + _BATCH].tolist())
 
     def score(self, row: int, scorer: str) -> ScoreRecord | None:
         """The whole label of a row, read again; None where there is none."""
