@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
+import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +111,7 @@ def test_two_workers_leave_the_same_bytes_as_none_and_so_they_do_when_one_is_kil
 def test_a_stopped_run_leaves_no_worker_and_goes_on(
     mortal: World, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = set(Path(tempfile.gettempdir()).glob("ragassay-worker-*"))
     started = []
     start = ray_workers.RayWorkers.start
 
@@ -127,10 +131,29 @@ def test_a_stopped_run_leaves_no_worker_and_goes_on(
     with pytest.raises(Interrupted):
         run(mortal, "stopped", *ray, monitor=ragassay.Monitor(trial=interrupt))
     assert started
+    assert not set(Path(tempfile.gettempdir()).glob("ragassay-worker-*")) - before
     for actor, _ in started:
         with pytest.raises(cluster.exceptions.RayActorError):
             cluster.get(actor.facts.remote(), timeout=30)
     assert run(mortal, "stopped", *ray) == run(mortal, "alone")
+
+
+def test_sigterm_ends_a_run_on_ray_as_it_ends_a_local_one(world: World, cluster: Any) -> None:
+    trials = world.folder / "run" / "trials.jsonl"
+    process = world.start(
+        "run", "world.toml", "--out", "run", "--set", "run.executor=ray",
+        "--set", f"run.ray_address={cluster.get_runtime_context().gcs_address}",
+        "--set", "run.ray_workers=1", "--set", "run.workers=2", RULE_READER_DELAY="0.05",
+    )  # fmt: skip
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (trials.exists() and trials.stat().st_size):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, output
+    assert "finished trials are kept" in output
+    assert "Traceback" not in output
+    assert trials.stat().st_size
 
 
 def test_where_no_cluster_answers_one_line_says_what_to_do(world: World) -> None:

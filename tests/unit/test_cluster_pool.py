@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -39,6 +39,9 @@ class FakeWorkers:
 
     def kill(self, worker: int) -> None:
         self.alive.discard(worker)
+
+    def end(self, workers: Sequence[int]) -> None:
+        self.alive.difference_update(workers)
 
 
 class HeldWorkers(FakeWorkers):
@@ -142,6 +145,56 @@ def test_the_others_go_on_where_there_is_no_room_for_a_new_worker(
     assert list(pool.in_order(map(task, range(20)))) == list(range(20))
     assert workers.alive == {1}
     assert workers.started <= 6  # it does not try for ever
+
+
+def test_when_the_last_worker_dies_new_ones_are_tried_though_starts_failed_before(
+    pools: Callable[..., Pool],
+) -> None:
+    full = [True]
+
+    def starts(number: int) -> None:
+        if full[0] and number > 1:
+            raise WorkerLost("no room")
+
+    workers = HeldWorkers(lambda worker, task: None, starts)
+    pool = pools(workers, size=2)
+    futures = [pool.submit(task(0))]
+    until(lambda: len(workers.held) == 1)
+    futures += [pool.submit(task(n)) for n in range(1, 3)]
+    until(lambda: workers.started == 1 + 3)
+    full[0] = False
+    workers.held[0][0].set_exception(WorkerLost("node is gone"))
+    for number in range(3):
+        until(lambda number=number: len(workers.held) > 1 + number)
+        held, _, sent = workers.held[1 + number]
+        held.set_result(sent.arguments[0])
+    assert [future.result(WAIT) for future in futures] == [0, 1, 2]
+
+
+def test_after_a_pause_the_pool_grows_back_one_failed_start_at_a_time(
+    pools: Callable[..., Pool],
+) -> None:
+    full = [True]
+
+    def starts(number: int) -> None:
+        if full[0] and number > 1:
+            raise WorkerLost("no room")
+
+    workers = HeldWorkers(lambda worker, task: None, starts)
+    pool = pools(workers, size=2, pause=0.2)
+    futures = [pool.submit(task(0))]
+    until(lambda: len(workers.held) == 1)
+    futures += [pool.submit(task(n)) for n in range(1, 4)]
+    until(lambda: workers.started == 1 + 3)
+    threading.Event().wait(0.3)
+    futures.append(pool.submit(task(4)))
+    until(lambda: workers.started == 1 + 3 + 1)
+    full[0] = False
+    threading.Event().wait(0.3)
+    futures.append(pool.submit(task(5)))
+    until(lambda: len(workers.held) == 2)
+    assert workers.started == 1 + 3 + 1 + 1
+    pool.close()
 
 
 def test_a_task_that_kills_its_workers_is_given_up_and_named(pools: Callable[..., Pool]) -> None:

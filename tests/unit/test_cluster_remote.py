@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,8 +23,10 @@ from ragassay.cluster.parcel import pack, unpack
 from ragassay.cluster.pool import Pool, Task
 from ragassay.cluster.remote import RemoteEncoder, RemoteGenerator
 from ragassay.cluster.worker import Worker
+from ragassay.config import parse
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError, PluginError
-from ragassay.experiments.clients import client_of, threads_for
+from ragassay.experiments.clients import client_of, open_model, threads_for
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.setup import load_experiment, set_up
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.scripted import Scripted
@@ -80,6 +84,10 @@ class InProcess:
 
     def kill(self, worker: Worker) -> None:
         pass
+
+    def end(self, workers: Sequence[Worker]) -> None:
+        for worker in workers:
+            worker.clear()
 
 
 @pytest.fixture
@@ -205,6 +213,22 @@ def test_a_fault_of_a_plug_in_comes_back_as_one_line(tmp_path: Path, pool: Pool)
     assert remote.generate(ask("go"))[0].text == "mine::(): go"  # type: ignore[union-attr]
 
 
+def test_a_worker_has_a_folder_only_for_files_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    worker = Worker(str(tmp_path), {})
+    worker.encode(pack("encoder", HashingEncoder(dimensions=8)), ["a"], None)
+    assert not list(temporary.iterdir())
+    worker.generate(pack("generator", mine(tmp_path)), ask("go"))
+    assert len(list(temporary.iterdir())) == 1
+    worker.clear()
+    assert not list(temporary.iterdir())
+
+
 def test_servers_are_asked_from_here(tmp_path: Path, pool: Pool) -> None:
     with GenerationCache(tmp_path / "cache.sqlite") as store:
         for gathers, kind in ((False, Scripted), (True, RemoteGenerator)):
@@ -214,6 +238,22 @@ def test_servers_are_asked_from_here(tmp_path: Path, pool: Pool) -> None:
     assert threads_for(Scripted(gathers=False), pool) == 32
     assert threads_for(Scripted(gathers=True), None) == 128
     assert threads_for(Scripted(gathers=True), SimpleNamespace(size=4)) == 512  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_a_model_outside_of_a_run_answers_on_the_workers_too_and_a_server_needs_none(
+    pool: Pool, workers: InProcess, monkeypatch: pytest.MonkeyPatch, gathers: bool
+) -> None:
+    def connected(**options: Any) -> Any:
+        assert gathers
+        return nullcontext(pool)
+
+    monkeypatch.setattr("ragassay.experiments.clients.ray_pool", connected)
+    run = parse({"name": "e", "dataset": {"plugin": "atlas"}, "generator": {"plugin": "scripted"},
+                 "run": {"executor": "ray"}}).run  # fmt: skip
+    with open_model(Scripted(script="echo", gathers=gathers), run, Monitor()) as client:
+        client.ask(ask("go"))
+    assert [task.method for task in workers.tasks] == ["generate"] * gathers
 
 
 def test_a_spread_retriever_has_the_same_identity_and_opens_its_own_encoder(pool: Pool) -> None:

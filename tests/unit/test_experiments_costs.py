@@ -124,6 +124,20 @@ def test_a_run_has_no_more_controls_and_calls_than_its_plan_says(
     assert len(trials) - controls == planned.trials
     assert result.model_calls <= sum(planned.calls.values())
     assert not any("scorer" in purpose for purpose in planned.calls)
+    with monkeypatch.context() as patched:
+        patched.delattr(RunFolder, "trials")  # a plan does not hold a million records in memory
+        assert estimate(set_up(experiment), folder / "run").done == planned.trials
+
+
+def test_a_plan_without_evidence_asks_the_index_what_is_done(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load(folder)
+    run(experiment, out=folder / "run")
+    for reading in ("trials", "columns", "read"):
+        monkeypatch.delattr(RunFolder, reading)
+    planned = estimate(set_up(experiment), folder / "run")
+    assert planned.done == planned.trials
 
 
 def test_without_evidence_there_are_no_controls(folder: Path) -> None:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ragassay
+from ragassay.defenses.instructrag import InstructRAG
 from ragassay.errors import ConfigError, StoreError
+from ragassay.experiments.estimate import Estimate
 from ragassay.experiments.protocols import protocol
-from ragassay.experiments.resources import Resources, Speeds, measured, resources
+from ragassay.experiments.resources import (
+    CHARACTERS_PER_TOKEN,
+    Resources,
+    Speeds,
+    measured,
+    resources,
+    template_characters,
+)
 from ragassay.experiments.setup import Setup, load_experiment
+from ragassay.generation.scripted import Scripted
+from ragassay.prompts import load
 from ragassay.retrieval.encoders import SentenceTransformersEncoder
 from ragassay.retrieval.weights import vector_length
+from ragassay.types import Request
 
 FILE = """
 name = "small"
@@ -81,13 +95,67 @@ def test_a_run_takes_no_more_than_was_estimated_and_not_much_less(
     _, found = needed(small)
     result = ragassay.run(load_experiment(small), out=tmp_path / "run")
     streams = sum(p.stat().st_size for p in (tmp_path / "run").glob("*.jsonl"))
-    assert found.folder_bytes / 2 < streams < found.folder_bytes * 1.25
+    assert found.folder_bytes / 2 < streams <= found.folder_bytes
     told = json.loads((tmp_path / "run" / "timing.json").read_text(encoding="utf-8"))
     assert told["input_tokens"] == result.input_tokens > 0
+    assert result.input_tokens <= found.input_tokens
     assert 0 < result.output_tokens <= found.output_tokens
     speeds = measured(tmp_path / "run")
     assert speeds.texts == pytest.approx(result.encoded_texts / told["encoder_seconds"], rel=0.01)
     assert str(tmp_path / "run") in speeds.source
+
+
+def test_long_templates_and_a_judge_with_all_its_retries_are_within_the_estimate(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (
+        "generator.script=extract",
+        "defense+=instructrag",
+        'scoring.rules=["tokens", {plugin="judge", generator="scripted",'
+        ' generator_options={text="no"}}]',
+    )
+    asked: list[Request] = []
+    answer = Scripted.generate
+
+    def noted(self: Scripted, requests: Sequence[Request]) -> Any:
+        asked.extend(requests)
+        return answer(self, requests)
+
+    monkeypatch.setattr(Scripted, "generate", noted)
+    setup, found = needed(small, *settings)
+    counts = protocol(setup.protocol).estimate(setup, None)
+    ragassay.run(load_experiment(small, settings), out=tmp_path / "run")
+    letters = sum(len(message.content) for one in asked for message in one.messages)
+    assert len(asked) <= sum(counts.calls.values())
+    assert letters / CHARACTERS_PER_TOKEN <= found.input_tokens
+    assert sum(one.sampling.max_tokens for one in asked) <= found.output_tokens
+    judged = [one for one in asked if one.sampling.max_tokens == 512]
+    assert 0 < len(judged) <= counts.calls["scorer judge"]
+    assert len(judged) % 4 == 0  # each answer with three retries
+    streams = sum(p.stat().st_size for p in (tmp_path / "run").glob("*.jsonl"))
+    assert streams <= found.folder_bytes
+
+
+def test_a_call_is_priced_with_the_longest_prompt_and_reply_of_who_makes_it(small: Path) -> None:
+    tokens = {}
+    for name in ("prompt_control_cautious", "instructrag"):
+        setup = needed(small, f'defense=["{name}"]')[0]
+        counts = Estimate(folder=small, trials=1, done=0, calls={name: 1}, made_of="")
+        tokens[name] = resources(setup, counts, speeds=Speeds())
+    template = load("instructrag")
+    around = sum(len(m.content) for m in template.render(dict.fromkeys(template.slots, "")))
+    assert tokens["instructrag"].input_tokens >= around // CHARACTERS_PER_TOKEN
+    assert tokens["instructrag"].input_tokens > tokens["prompt_control_cautious"].input_tokens
+    assert tokens["instructrag"].output_tokens == 256
+    assert tokens["prompt_control_cautious"].output_tokens == 24
+
+
+def test_the_examples_of_a_file_count_as_template(tmp_path: Path) -> None:
+    path = tmp_path / "examples.json"
+    row = {"question": "q", "answers": ["a"], "rationale": "r", "ctxs": [{"text": "x" * 5000}]}
+    path.write_text(json.dumps([row]), encoding="utf-8")
+    plain, long = InstructRAG(), InstructRAG(path=str(path))
+    assert template_characters(long) > template_characters(plain) + 5000
 
 
 def test_a_run_that_says_nothing_of_tokens_is_refused(tmp_path: Path) -> None:

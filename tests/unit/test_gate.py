@@ -316,6 +316,26 @@ def test_questions_are_paired_by_id_and_text(tmp_path: Path) -> None:
     assert (check.verdict, check.change) == ("undecided", None)
 
 
+def test_holm_counts_what_is_tested_and_nothing_else(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [(0, 0, 1, n % 3 > 0) for n in range(40)])
+    rules = ["introduced <= 2%", "net_reduction >= 50pp"]
+    alone = [only(evaluate(run, [rule])) for rule in rules]
+    assert [check.p_holm for check in alone] == [check.p_broken for check in alone]
+    both = evaluate(run, rules).checks
+    assert [check.p_holm for check in both] == holm([check.p_broken for check in both])
+    # a check that can decide nothing makes the others no harder
+    more = evaluate(run, [*rules, "[defense=none] introduced <= 2%"]).checks
+    assert [check.p_holm for check in more[:2]] == [check.p_holm for check in both]
+
+
+@pytest.mark.parametrize("rule", ["introduced <= 2%", "harmed <= 5%", "prevented_share >= 0%"])
+def test_without_a_defense_there_is_nothing_to_compare(tmp_path: Path, rule: str) -> None:
+    run = write(tmp_path / "run", GOOD)
+    check = only(evaluate(run, [f"[defense=none] {rule}"]))
+    assert check.verdict == "undecided"
+    assert "nothing to compare" in check.reason
+
+
 # --------------------------------------------------------------- the level, over many systems
 
 

@@ -459,10 +459,10 @@ def test_a_cache_that_cannot_be_written_is_an_error_for_all_who_wait(
     connect: Callable[..., ModelClient], cache: GenerationCache, gathers: bool
 ) -> None:
     client = connect(Model(gathers=gathers))
-    cache._db.execute("PRAGMA query_only = 1")
+    cache._file._db.execute("PRAGMA query_only = 1")
     errors = in_threads(4, lambda i: client.ask(ask_for("same", i)))
     assert {type(error) for error in errors} == {StoreError}
-    cache._db.execute("PRAGMA query_only = 0")
+    cache._file._db.execute("PRAGMA query_only = 0")
     assert client.ask(ask_for("same"))[0].text == "SAME"
 
 
@@ -514,6 +514,40 @@ def test_closing_ends_all_threads_and_can_be_repeated(
     assert threading.active_count() == before
     with pytest.raises(Interrupted):
         client.ask(ask_for("a"))
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_closing_closes_a_back_end_that_can_be_closed_after_its_last_call(
+    cache: GenerationCache, gathers: bool
+) -> None:
+    class Closable(Model):
+        open_calls = 0
+        closed_at: tuple[int, ...] = ()
+
+        def close(self) -> None:
+            self.closed_at += (self.open_calls,)
+
+    def act(requests: list[Request]) -> Answers:
+        model.open_calls += 1
+        asked.set()
+        released.wait(5.0)
+        model.open_calls -= 1
+        return [answer(request) for request in requests]
+
+    asked, released = threading.Event(), threading.Event()
+    model = Closable(gathers=gathers, act=act)
+    client = ModelClient(model, cache)
+    asking = threading.Thread(target=client.ask, args=(ask_for("a"),))
+    asking.start()
+    assert asked.wait(5.0)
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    time.sleep(0.02)
+    assert model.closed_at == ()
+    released.set()
+    closing.join()
+    asking.join()
+    assert model.closed_at == (0,)
 
 
 def test_a_wave_of_nothing_is_refused(cache: GenerationCache) -> None:

@@ -16,7 +16,7 @@ import pytest
 from ragassay import plugins
 from ragassay.canon import dumps
 from ragassay.errors import BackendError, BackendUnavailable, ConfigError
-from ragassay.generation import openai as module
+from ragassay.generation import servers as servers_module
 from ragassay.generation.cache import GenerationCache
 from ragassay.generation.gather import ModelClient
 from ragassay.generation.openai import OpenAIServer
@@ -127,7 +127,7 @@ def die_half_way(handler: Handler) -> None:
 
 @pytest.fixture(autouse=True)
 def _fast_and_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FIRST_DELAY", 0.01)
+    monkeypatch.setattr(servers_module, "_FIRST_DELAY", 0.01)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
@@ -468,7 +468,7 @@ def test_two_threads_with_the_same_request_make_one_http_call(
 def test_cancel_ends_the_waiting_between_attempts_and_harms_no_later_call(
     server: Server, connect: Callable[..., OpenAIServer]
 ) -> None:
-    server.default = status(429, Retry_After="30")
+    server.default = status(429, Retry_After="2")
     generator = connect()
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(generator.generate, [REQUEST])
@@ -476,7 +476,7 @@ def test_cancel_ends_the_waiting_between_attempts_and_harms_no_later_call(
             time.sleep(0.005)
         time.sleep(0.05)
         generator.cancel()
-        (answer,) = future.result(timeout=2.0)
+        (answer,) = future.result(timeout=1.0)
     assert isinstance(answer, BackendError)
     assert "canceled" in str(answer)
     server.default = say("Hello")

@@ -161,13 +161,14 @@ def _print_resources(needed: Resources) -> None:
         ("passages to encode", f"{needed.encoded:,}"),
         ("hours in the encoder", hours(needed.encoder_hours, "--texts-per-second")),
         ("bytes of vectors", vectors),
-        ("bytes of the run folder", f"{needed.folder_bytes:,}"),
+        ("bytes of the run folder, not packed", f"{needed.folder_bytes:,}"),
     ):
         table.add_row(name, amount)
     CONSOLE.print(table)
     CONSOLE.print(
-        "A call is taken to hold a whole context, at 4 characters a token, and to be answered at "
-        "full length. What attacks ask while they craft is not counted.",
+        "A call is taken to hold the longest template of its defense or judge and a whole context, "
+        "at 4 characters a token, and to be answered at full length. What attacks "
+        "ask while they craft is not counted.",
         highlight=False,
         markup=False,
     )

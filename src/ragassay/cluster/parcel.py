@@ -45,6 +45,11 @@ class Parcel:
     files: dict[str, tuple[str, bytes]]
     key: str
 
+    @property
+    def writes(self) -> bool:
+        """Whether unpacking writes files."""
+        return bool(self.files or self.source)
+
 
 def pack(kind: Literal["encoder", "generator"], instance: Any) -> Parcel:
     """Pack a built plug-in.

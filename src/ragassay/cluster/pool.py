@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,9 @@ from ragassay.errors import BackendError, BackendUnavailable, Interrupted, Ragas
 
 MAX_LOSSES = 3
 """How often a task, or a worker that does not start, may be lost before that is an error."""
+
+PAUSE_SECONDS = 60.0
+"""After how long a start is tried again where the last ones failed and other workers live."""
 
 _PATIENCE_SECONDS = 60.0
 _STOPPED = "stopped; what the workers had not sent back is done again by the next run"
@@ -59,6 +63,9 @@ class Workers(Protocol):
     def kill(self, worker: Any) -> None:
         """End a worker, whatever it does."""
 
+    def end(self, workers: Sequence[Any]) -> None:
+        """Kill workers of which some may still live; those that do may clear up first."""
+
 
 @dataclass(slots=True, eq=False)
 class _Job:
@@ -92,21 +99,33 @@ class Pool:
     size : int
         At least 1.
     max_losses : int
-        A task that was lost more often is given up.
+        A task that was lost more often is given up. So many failed starts in a row are the end
+        of starting, as long as another worker lives and none is lost.
+    pause : float
+        Seconds after which a start is tried again all the same: machines come back.
     """
 
-    def __init__(self, workers: Workers, *, size: int, max_losses: int = MAX_LOSSES) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        *,
+        size: int,
+        max_losses: int = MAX_LOSSES,
+        pause: float = PAUSE_SECONDS,
+    ) -> None:
         if size < 1:
             raise ValueError(f"a pool needs at least one worker, got {size}")
         self.size = size
         self._workers = workers
         self._max_losses = max_losses
+        self._pause = pause
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
         self._waiting: deque[_Job] = deque()  # this and all below: of the thread alone
         self._members: list[_Worker] = []
         self._failed_starts = 0
+        self._failed_at = 0.0
         self._last_failure = ""
         self._thread = threading.Thread(target=self._serve, name="workers", daemon=True)
         self._thread.start()
@@ -184,8 +203,8 @@ class Pool:
             event()
             self._start_workers()
             self._hand_out()
+        self._workers.end([worker.handle for worker in self._members])
         for worker in self._members:
-            self._workers.kill(worker.handle)
             if worker.job is not None:
                 worker.job.settle(error=Interrupted(_STOPPED))
         for job in self._waiting:
@@ -197,7 +216,10 @@ class Pool:
             if self._failed_starts >= self._max_losses:
                 if not self._members:
                     self._give_up()
-                return
+                    return
+                if time.monotonic() < self._failed_at + self._pause:
+                    return
+                self._failed_starts = self._max_losses - 1  # one more
             try:
                 handle, ready = self._workers.start()
             except Exception as error:  # of whatever library starts them
@@ -246,6 +268,7 @@ class Pool:
 
     def _note_failure(self, error: BaseException) -> None:
         self._failed_starts += 1
+        self._failed_at = time.monotonic()
         self._last_failure = _one_line(error)
         _LOG.warning("a worker could not be started: %s", self._last_failure)
 
@@ -259,6 +282,9 @@ class Pool:
         elif isinstance(error, WorkerLost):
             self._members.remove(worker)
             self._workers.kill(worker.handle)
+            self._failed_starts = (
+                0  # there may be room now, and where none is left it must be tried
+            )
             self._lose(job, error)
         else:
             job.settle(error=_failure(job.task, error))

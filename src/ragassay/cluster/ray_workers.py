@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -33,6 +35,7 @@ from ragassay.errors import BackendError, BackendUnavailable, ConfigError
 LOCAL = "local"
 OBJECT_STORE_BYTES = 256 * 2**20
 _PROBE_SECONDS = 5.0
+_CLEAR_SECONDS = 5.0
 _PASSED_ON = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _LOG = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class RayWorkers:
             environment,
         )
         self._parcels: dict[str, Any] = {}
+        self._with_files: list[Any] = []
 
     def start(self) -> tuple[Any, Future[None]]:
         """Start an actor; see :class:`ragassay.cluster.pool.Workers`."""
@@ -67,15 +71,34 @@ class RayWorkers:
 
     def send(self, worker: Any, task: Task) -> Future[Any]:
         """Call an actor. A parcel is put into the cluster once, and named from then on."""
+        if any(isinstance(x, Parcel) and x.writes for x in task.arguments) and not any(
+            worker is one for one in self._with_files
+        ):
+            self._with_files.append(worker)
         arguments = [self._put(x) if isinstance(x, Parcel) else x for x in task.arguments]
         return self._translated(getattr(worker, task.method).remote(*arguments), None)
 
     def kill(self, worker: Any) -> None:
         """End an actor."""
+        self._with_files = [one for one in self._with_files if one is not worker]
         try:
             self._ray.kill(worker, no_restart=True)
         except Exception as error:  # it is gone, or the cluster is
             _LOG.debug("an actor could not be ended: %s", error)
+
+    def end(self, workers: Sequence[Any]) -> None:
+        """End actors. Ray kills without notice, so those with files are asked to remove them.
+
+        One that is busy does not answer in time, and leaves them in its temporary folder.
+        """
+        try:
+            asked = [worker.clear.remote() for worker in self._with_files]
+            if asked:
+                self._ray.wait(asked, num_returns=len(asked), timeout=_CLEAR_SECONDS)
+        except Exception as error:  # the cluster is gone
+            _LOG.debug("actors could not be asked to remove files: %s", error)
+        for worker in workers:
+            self.kill(worker)
 
     def _put(self, parcel: Parcel) -> Any:
         if parcel.key not in self._parcels:
@@ -165,11 +188,22 @@ def _connect(ray: Any, address: str, workers: int, cpus: float, gpus: float) -> 
     else:
         _probe(address)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _own_handler():
             warnings.simplefilter("ignore")
             ray.init(**options, log_to_driver=False, logging_level=logging.ERROR)
     except (Exception, SystemExit) as error:
         raise _no_cluster(address, _last_line(error)) from error
+
+
+@contextmanager
+def _own_handler() -> Iterator[None]:
+    """Keep this process's SIGTERM handler: that of Ray exits, and loses finished trials."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _probe(address: str) -> None:

@@ -37,7 +37,10 @@ class Failed:
 
 
 class Worker:
-    """A process that encodes and generates. It keeps nothing but loaded models.
+    """A process that encodes and generates.
+
+    It keeps loaded models, and in a temporary folder the files that came with them, which it
+    removes when it is asked to or ends by itself.
 
     Parameters
     ----------
@@ -51,8 +54,7 @@ class Worker:
         os.environ.update(environment)
         if Path(folder).is_dir():
             os.chdir(folder)
-        self._files = Path(tempfile.mkdtemp(prefix="ragassay-worker-"))
-        weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
+        self._files: Path | None = None
         self._built: dict[str, Any] = {}
 
     def facts(self) -> dict[str, str]:
@@ -77,10 +79,24 @@ class Worker:
 
         return self._call(parcel, ask)
 
+    def clear(self) -> None:
+        """Remove the files. A process that is killed hereafter leaves nothing."""
+        if self._files is not None:
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._files = None
+
+    def _folder(self) -> Path:
+        if self._files is None:
+            self._files = Path(tempfile.mkdtemp(prefix="ragassay-worker-"))
+            weakref.finalize(self, shutil.rmtree, self._files, ignore_errors=True)
+        return self._files
+
     def _call(self, parcel: Parcel, call: Any) -> Any:
         try:
             if parcel.key not in self._built:
-                self._built[parcel.key] = unpack(parcel, self._files)
+                self._built[parcel.key] = unpack(
+                    parcel, self._folder() if parcel.writes else Path()
+                )
             return call(self._built[parcel.key])
         except RagassayError as error:
             return Failed(

@@ -81,6 +81,14 @@ class InstructRAG:
         """One call for a context of any size."""
         return 1
 
+    def template_characters(self) -> int:
+        """The characters around documents and question, the examples included."""
+        template = prompts.load(self.prompt)
+        messages = template.render(dict.fromkeys(template.slots, ""))
+        if self.path:
+            messages = (*messages, *read_examples(Path(self.path)))
+        return sum(len(message.content) for message in messages)
+
     def apply(self, query: Query, hits: Sequence[Hit], tools: Tools) -> Verdict:
         """Keep all hits and answer from them; of the reply, the final answer counts."""
         documents = numbered([tools.passage_text(hit) for hit in tools.ordered(hits)])

@@ -7,7 +7,7 @@ from pathlib import Path
 from ragassay.config import EvidencePart
 from ragassay.data.paraphrase_file import HALF
 from ragassay.experiments.estimate import Estimate
-from ragassay.experiments.plan import UNDEFENDED, calls_a_context, expected_calls
+from ragassay.experiments.plan import UNDEFENDED, calls_a_context, expected_calls, scorer_calls
 from ragassay.experiments.setup import Setup
 from ragassay.plugins import ModelScorer
 from ragassay.store import RunFolder
@@ -34,10 +34,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     ]
     done = 0
     if folder.is_dir():
-        done = sum(
-            record.status == "done" and not record.spec.control
-            for record in RunFolder(folder).trials().values()
-        )
+        done = _done(RunFolder(folder), controls=setup.experiment.file.evidence is not None)
     queries = _queries(setup)
     trials = (
         len(setup.settings)
@@ -56,7 +53,7 @@ def estimate(setup: Setup, out: Path | None = None) -> Estimate:
     for scorer in setup.scorers:
         if isinstance(scorer.instance, ModelScorer):
             attempts = 1 + int(getattr(scorer.instance, "retries", 0))
-            calls[f"scorer {scorer.title}"] = (trials + controls) * attempts
+            calls[scorer_calls(scorer)] = (trials + controls) * attempts
     named = ", ".join(f"{attack} p={budget}" for attack, budget in cells)
     more_trials = f", and at most {controls:,} with evidence removed" if controls else ""
     return Estimate(
@@ -93,6 +90,17 @@ def most_controls(k: int, part: EvidencePart, *, attributed: bool) -> int:
 
 
 # --------------------------------------------------------------------------------- internals
+
+
+def _done(folder: RunFolder, *, controls: bool) -> int:
+    """How many trials are done, without those with evidence removed, of which an index knows not.
+
+    A folder has none of those where its experiment has no ``[evidence]``: it takes no other.
+    """
+    if not controls:
+        return folder.index("trials").newest_done()
+    trials = folder.columns()
+    return int((trials.done & trials.control.equal("")).sum())
 
 
 def _queries(setup: Setup) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +127,24 @@ def client_of(generator: Generator, store: GenerationCache, pool: Pool | None) -
         return ModelClient(generator, store)
     remote = RemoteGenerator(generator, pool)
     return ModelClient(remote, store, wave=max(WAVE, remote.wave))
+
+
+@contextmanager
+def open_model(generator: Generator, run: RunPart, monitor: Monitor) -> Iterator[ModelClient]:
+    """A client of one model outside of a run, on the workers of ``[run]`` where that makes sense.
+
+    Raises
+    ------
+    BackendUnavailable, ConfigError
+        As :func:`open_pool`, which is not needed for a server.
+    """
+    with ExitStack() as opened:
+        pool = opened.enter_context(open_pool(run, monitor)) if generator.gathers else None
+        store = GenerationCache(cache_folder() / "generations.sqlite")
+        opened.callback(store.close)
+        client = client_of(generator, store, pool)
+        opened.callback(client.close)
+        yield client
 
 
 def threads_for(generator: Generator, pool: Pool | None) -> int:

@@ -148,6 +148,11 @@ def expected_calls(setup: Setup, cells: int, queries: int) -> dict[str, int]:
     }
 
 
+def scorer_calls(scorer: Named) -> str:
+    """Under what name the calls of a scorer are counted."""
+    return f"scorer {scorer.title}"
+
+
 def calls_a_context(defense: Named, k: int) -> int:
     """How many calls one context of k passages may take.
 

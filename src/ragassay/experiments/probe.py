@@ -28,7 +28,7 @@ from typing import Any
 
 from ragassay import plugins, prompts
 from ragassay.canon import to_plain
-from ragassay.config import GeneratorPart, Part
+from ragassay.config import GeneratorPart, Part, RunPart
 from ragassay.errors import (
     BackendError,
     BackendUnavailable,
@@ -37,12 +37,11 @@ from ragassay.errors import (
     PluginError,
     StoreError,
 )
-from ragassay.experiments.clients import cache_folder
+from ragassay.experiments.clients import open_model
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.probe_candidates import Candidate, Screening, find_candidates, screen
 from ragassay.experiments.probe_reader import CONTEXTS, Verified, verify
 from ragassay.experiments.setup import Experiment, load_dataset
-from ragassay.generation.cache import GenerationCache
-from ragassay.generation.gather import ModelClient
 from ragassay.plugins import Ask, Generator, Scorer
 from ragassay.prompts import Template
 from ragassay.types import Generation, Json, Request, Sampling
@@ -132,7 +131,7 @@ def build_probe(
     screening = screen(load_dataset(experiment), seed=experiment.file.seed)
     stage(f"asking the reader about {len(screening.candidates)} candidates")
     titles = experiment.file.prompt.titles
-    with _asking(reader, experiment.file.run.max_failures) as ask:
+    with _asking(reader, experiment.file.run, stage) as ask:
         verified = verify(
             screening.candidates, ask, template, sampling, titles=titles, scorer=scorer
         )
@@ -208,10 +207,8 @@ def _template(experiment: Experiment) -> Template:
 
 
 @contextmanager
-def _asking(reader: Generator, max_failures: int) -> Iterator[Ask]:
+def _asking(reader: Generator, run: RunPart, stage: Callable[[str], None]) -> Iterator[Ask]:
     """Ask through the cache. A request that fails is returned; too many of them raise."""
-    cache = GenerationCache(cache_folder() / "generations.sqlite")
-    client = ModelClient(reader, cache)
 
     def one_by_one(requests: Sequence[Request]) -> Iterator[Generation | BackendError]:
         in_a_row = 0
@@ -223,7 +220,7 @@ def _asking(reader: Generator, max_failures: int) -> Iterator[Ask]:
                 raise
             except BackendError as error:
                 in_a_row += 1
-                if in_a_row >= max_failures:
+                if in_a_row >= run.max_failures:
                     raise
                 yield error
 
@@ -236,14 +233,12 @@ def _asking(reader: Generator, max_failures: int) -> Iterator[Ask]:
             return list(one_by_one(requests))
 
     try:
-        yield ask
+        with open_model(reader, run, Monitor(stage=stage)) as client:
+            yield ask
     except KeyboardInterrupt:
         raise Interrupted(
             "stopped; answers that arrived are in the cache, the same command goes on from there"
         ) from None
-    finally:
-        client.close()
-        cache.close()
 
 
 # ------------------------------------------------------------------------------- the file

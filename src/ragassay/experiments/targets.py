@@ -22,10 +22,9 @@ import numpy as np
 from ragassay import prompts
 from ragassay.canon import dumps, rng_for
 from ragassay.errors import BackendUnavailable, ConfigError, StoreError
-from ragassay.experiments.clients import cache_folder
+from ragassay.experiments.clients import open_model
+from ragassay.experiments.monitor import Monitor
 from ragassay.experiments.setup import Experiment, helper_of, load_dataset
-from ragassay.generation.cache import GenerationCache
-from ragassay.generation.gather import ModelClient
 from ragassay.matching import find_spans, normalize_text, phrase, tokenize
 from ragassay.tampering import EntitySwap, NumberSwap
 from ragassay.types import Dataset, Query, Request, Sampling, Target
@@ -224,9 +223,7 @@ def _renamed(answer: str, rng: np.random.Generator) -> str:
 def _asked(experiment: Experiment, dataset: Dataset, queries: Sequence[Query]) -> list[Proposal]:
     template = prompts.load("target")
     named = helper_of(experiment)
-    store = GenerationCache(cache_folder() / "generations.sqlite")
-    client = ModelClient(named.instance, store)
-    try:
+    with open_model(named.instance, experiment.file.run, Monitor()) as client:
         requests = [
             Request(
                 messages=template.render(
@@ -239,9 +236,6 @@ def _asked(experiment: Experiment, dataset: Dataset, queries: Sequence[Query]) -
             for draw in range(_DRAWS)
         ]
         answers = [answer.text for answer in client.ask(requests)]
-    finally:
-        client.close()
-        store.close()
     found = []
     for number, query in enumerate(queries):
         target = dataset.targets[query.id]

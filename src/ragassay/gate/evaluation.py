@@ -13,6 +13,7 @@ from typing import Any
 
 from ragassay.canon import rng_for, to_plain
 from ragassay.errors import GateUsage
+from ragassay.experiments.conditions import UNDEFENDED
 from ragassay.gate.decision import (
     Evidence,
     Requirement,
@@ -269,19 +270,22 @@ def _change(
 def _adjusted(drafts: Sequence[_Draft], run: Run, level: float, max_dropped: float) -> list[Check]:
     """Adjust the p-values of failures over all tests, and come to the verdicts."""
     usable = [_usable(draft, max_dropped) for draft in drafts]
-    found: list[float] = []
-    for draft, why in zip(drafts, usable, strict=True):
+    # Only what is tested counts: a check that can decide nothing makes no other one harder.
+    found: dict[tuple[int, str], float] = {}
+    for i, (draft, why) in enumerate(zip(drafts, usable, strict=True)):
         broken = None if draft.evidence is None else draft.evidence.p_broken
-        found.append(1.0 if why or broken is None else broken)
-        found.append(draft.change.p_worse if draft.change and not draft.rule.relative else 1.0)
-    tests = sum(not why for why in usable) + sum(
-        draft.change is not None and not draft.rule.relative for draft in drafts
-    )
-    adjusted = holm(found) if tests > 1 else found
+        if not why and broken is not None:
+            found[i, "broken"] = broken
+        if draft.change and not draft.rule.relative:
+            found[i, "worse"] = draft.change.p_worse
+    adjusted = dict(zip(found, holm(list(found.values())), strict=True)) if found else {}
     return [
-        _check(draft, why, adjusted[2 * i], adjusted[2 * i + 1], run, level, max(1, tests))
+        _check(
+            draft, why, adjusted.get((i, "broken"), 1.0), adjusted.get((i, "worse"), 1.0), run,
+            level, max(1, len(found)),
+        )
         for i, (draft, why) in enumerate(zip(drafts, usable, strict=True))
-    ]
+    ]  # fmt: skip
 
 
 def _usable(draft: _Draft, max_dropped: float) -> str:
@@ -290,6 +294,8 @@ def _usable(draft: _Draft, max_dropped: float) -> str:
     lost = sum(sample.dropped.values())
     if draft.rule.relative and draft.reason:
         return draft.reason
+    if draft.place.defense == UNDEFENDED and len(draft.rule.metric.needs) > 1:
+        return "not estimable: without a defense there is nothing to compare"
     if evidence is None:
         return "not estimable: no question has the labels that it needs"
     if sample.total and lost > max_dropped * sample.total:

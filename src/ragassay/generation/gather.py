@@ -9,8 +9,8 @@ every later trial will see, also after a kill.
 
 A back end may offer more than the :class:`ragassay.plugins.Generator` protocol:
 ``generate_iter(requests)``, which yields ``(position, answer)`` in any order as answers come,
-so that a kill loses little and workers go on early; and ``cancel()``, which makes running
-calls return soon.
+so that a kill loses little and workers go on early; ``cancel()``, which makes running
+calls return soon; and ``close()``, which lets go of connections until the next call.
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ class ModelClient:
             cancel()
 
     def close(self) -> None:
-        """Stop, wait for the running calls to return, and end the threads of this client."""
+        """Stop, wait for the running calls to return, end the threads, and close the back end.
+
+        Another client may ask the back end again.
+        """
         self.stop()
         if self._engine is not None:
             self._engine.join()
@@ -204,6 +207,9 @@ class ModelClient:
             self._arrived.put(None)
             self._committer.join()
             self._committer = None
+        close = getattr(self._generator, "close", None)
+        if callable(close):
+            close()
 
     # ------------------------------------------------------------------ one call of ask
 

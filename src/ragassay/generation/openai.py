@@ -1,11 +1,13 @@
 """Chat models behind any OpenAI-compatible server: OpenAI, vLLM, Ollama, llama.cpp, gateways.
 
-The SDK's own retries are off. Ours wait 0.5 s, 1 s, 2 s, ... (at most 30 s, at most a quarter
-more by a jitter that derives from the request), or as long as the server's ``Retry-After``
-asks, after HTTP 408, 409, 429 and 5xx, time-outs and broken connections. Anything else fails
-at once. A failure is always a BackendError and never an empty text: a reply without choices
-or without content is a failure, too. The one exception: to a request with a JSON schema, a
-refusal is a reply like any other that does not follow the schema.
+The SDK's own retries are off. Ours follow on HTTP 408, 409, 429 and 5xx, time-outs and broken
+connections. They go to another server where one is ready, else wait 0.5 s, 1 s, 2 s, ... (at
+most 30 s, at most a quarter more by a jitter that derives from the request), or as long as the
+server's ``Retry-After`` asks. Which server is asked, and how many requests it has at once, is
+up to :mod:`ragassay.generation.servers`. Anything else fails at once. A failure is always a
+BackendError and never an empty text: a reply without choices or without content is a failure,
+too. The one exception: to a request with a JSON schema, a refusal is a reply like any other
+that does not follow the schema.
 
 Deviations: prompts go out as valid Unicode; a lone surrogate becomes U+FFFD. The server's
 sampling is only as repeatable as the server makes it; ``ragassay doctor`` measures it.
@@ -14,45 +16,48 @@ sampling is only as repeatable as the server makes it; ``ragassay doctor`` measu
 from __future__ import annotations
 
 import os
+import queue
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from ragassay.canon import digest
-from ragassay.errors import BackendError, BackendUnavailable, ConfigError
+from ragassay.errors import BackendError, ConfigError
 from ragassay.generation import openai_wire as wire
+from ragassay.generation.openai_calls import Calls
+from ragassay.generation.openai_faults import failed, failure_of
+from ragassay.generation.servers import Failure, Servers, Ticket, back_off
 from ragassay.types import Generation, Request
 
 _OPENAI = "https://api.openai.com/v1"
-_FIRST_DELAY = 0.5
-_LONGEST_DELAY = 30.0
-_RETRIED = frozenset({408, 409, 429})
+_Answer = Generation | BackendError
+
+
+class _Running:
+    """One call of ``generate_iter``: whether it was canceled, and the futures that are done."""
+
+    def __init__(self) -> None:
+        self.canceled = threading.Event()
+        self.done: queue.SimpleQueue[Future[_Answer] | None] = queue.SimpleQueue()
+
+    def cancel(self) -> None:
+        self.canceled.set()
+        self.done.put(None)
 
 
 class _Connection:
-    """What a server plug-in holds while the process lives: client, pool, running calls."""
+    """What a server plug-in holds while the process lives: clients, pool, running calls."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.clients: dict[str, Any] = {}
-        self.in_flight: Counter[str] = Counter()
-        self.down_until: dict[str, float] = {}
+        self.clients: dict[str, Calls] = {}
         self.pool: ThreadPoolExecutor | None = None
-        self.running: set[threading.Event] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """One attempt that failed; ``wait`` is what the server asked for, in seconds."""
-
-    error: BackendError
-    again: bool = False
-    wait: float | None = None
+        self.running: set[_Running] = set()
+        self.servers: Servers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +75,10 @@ class OpenAIServer:
         variable may be absent, for servers that need no key; where it is set, its value is
         sent to that server.
     concurrency : int
-        Requests in flight at most, over all threads.
+        Requests in flight at most, over all threads. A server that is too busy gets fewer for
+        a while.
     timeout_seconds : float
-        How long the server may be silent.
+        How long the server may be silent. Connecting takes 10 s at most.
     retries : int
         Further attempts after the first.
     patience_seconds : float
@@ -87,8 +93,7 @@ class OpenAIServer:
         What the server calls the limit; newer OpenAI models want the second.
     more_urls : tuple of str
         Further servers with the same model. A request goes to the one with the fewest in flight,
-        and not for a while to one that could not be reached. Needs ``base_url`` and
-        ``served_as``.
+        and not for a while to one that fails. Needs ``base_url`` and ``served_as``.
     json_schema : {"strict", "object", "off"}
         How the server is told that a reply must follow a JSON schema, where a request has one:
         by the schema itself, by "some JSON object" for servers that know no schemas, or not.
@@ -170,42 +175,52 @@ class OpenAIServer:
         self, requests: Sequence[Request]
     ) -> Iterator[tuple[int, Generation | BackendError]]:
         """Yield ``(position, answer)`` as answers come. Closing it gives up the rest."""
-        canceled = threading.Event()
-        connection = self._connection
+        call, connection = _Running(), self._connection
         with connection.lock:
-            connection.running.add(canceled)
+            connection.running.add(call)
             if connection.pool is None:
                 connection.pool = ThreadPoolExecutor(self.concurrency, "openai")
             pool = connection.pool
-        futures: dict[Future[Generation | BackendError], int] = {}
+        left: dict[Future[_Answer], int] = {}
         try:
             for position, request in enumerate(requests):
-                futures[pool.submit(self._answer, request, canceled)] = position
-            for future in as_completed(futures):
-                yield futures[future], _result(future)
+                future = pool.submit(self._answer, request, call.canceled)
+                left[future] = position
+                future.add_done_callback(call.done.put)
+            # Not the futures are waited for: one whose connection hangs may be done much later
+            # than it was canceled.
+            while left and (done := call.done.get()) is not None:
+                yield left.pop(done), _result(done)
+            for position in left.values():
+                yield position, _canceled()
         finally:
-            canceled.set()
-            for future in futures:
+            call.canceled.set()
+            self._servers.wake()
+            for future in left:
                 future.cancel()
             with connection.lock:
-                connection.running.discard(canceled)
+                connection.running.discard(call)
 
     def cancel(self) -> None:
-        """Make running calls return soon: no further attempts, no waiting between them."""
-        with self._connection.lock:
-            for canceled in self._connection.running:
-                canceled.set()
-
-    def close(self) -> None:
-        """Close the connections; the next call opens them again."""
+        """End running calls now; what is not answered yet fails. Later calls are not concerned."""
         connection = self._connection
         with connection.lock:
+            for call in connection.running:
+                call.cancel()
             clients, connection.clients = connection.clients, {}
+        self._servers.wake()
+        for client in clients.values():
+            client.end()
+
+    def close(self) -> None:
+        """End running calls and close the connections; the next call opens them again."""
+        self.cancel()
+        connection = self._connection
+        with connection.lock:
             pool, connection.pool = connection.pool, None
         if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)
-        for client in clients.values():
-            client.close()
+            # Its threads end with their calls; one that is just connecting is not waited for.
+            pool.shutdown(wait=False, cancel_futures=True)
 
     # ------------------------------------------------------------------ internals
 
@@ -237,80 +252,79 @@ class OpenAIServer:
                 f"openai: json_schema must be strict, object or off, got {self.json_schema!r}"
             )
 
+    @property
+    def _servers(self) -> Servers:
+        connection = self._connection
+        with connection.lock:
+            if connection.servers is None:
+                connection.servers = Servers(
+                    self._urls,
+                    self.concurrency,
+                    retries=self.retries,
+                    patience_seconds=self.patience_seconds,
+                )
+            return connection.servers
+
     def _answer(self, request: Request, canceled: threading.Event) -> Generation | BackendError:
         """Ask, and ask again where that may help."""
-        key = digest(request)
-        patience = time.monotonic() + self.patience_seconds
+        key, servers = digest(request), self._servers
+        turn = servers.turn()
         for attempt in range(self.retries + 1):
-            if canceled.is_set():
-                break
-            outcome = self._attempt(request)
+            ticket = servers.take(turn, canceled)
+            if isinstance(ticket, BackendError):
+                return _after(ticket, attempt)
+            outcome = self._attempt(ticket, request, canceled)
             if isinstance(outcome, Generation):
                 return outcome
+            if canceled.is_set():
+                break
             if not outcome.again or attempt == self.retries:
                 return _after(outcome.error, attempt + 1)
-            if outcome.wait is not None and outcome.wait > self.patience_seconds:
-                return _after(outcome.error, attempt + 1, f"; it asks for {outcome.wait:g} s more")
-            wait = _delay(outcome, key, attempt)
-            out_of_reach = isinstance(outcome.error, BackendUnavailable)
-            if out_of_reach and time.monotonic() + wait > patience:
-                return _after(outcome.error, attempt + 1)
-            canceled.wait(wait)
-        return BackendError(f"server {self._host}: the request was canceled", retryable=True)
+            servers.put_off(turn, ticket.url, _delay(outcome, key, attempt))
+        return _canceled()
 
-    def _attempt(self, request: Request) -> Generation | _Failure:
-        connection, url = self._connection, self._take_server()
+    def _attempt(
+        self, ticket: Ticket, request: Request, canceled: threading.Event
+    ) -> Generation | Failure:
+        found: Generation | Failure = Failure(_canceled())
         try:
-            found = self._attempt_at(url, request)
+            found = self._attempt_at(ticket.url, request, canceled)
+            if isinstance(found, Failure) and canceled.is_set():
+                found = Failure(_canceled())  # our doing, not the server's
         finally:
-            with connection.lock:
-                connection.in_flight[url] -= 1
-        if isinstance(found, _Failure) and isinstance(found.error, BackendUnavailable):
-            with connection.lock:
-                connection.down_until[url] = time.monotonic() + _LONGEST_DELAY
+            self._servers.settle(ticket, found if isinstance(found, Failure) else None)
         return found
 
-    def _take_server(self) -> str:
-        """The server with the fewest requests in flight, of those that can be reached."""
-        connection, now = self._connection, time.monotonic()
-        with connection.lock:
-            up = [url for url in self._urls if connection.down_until.get(url, now) <= now]
-            url = min(up or self._urls, key=lambda url: connection.in_flight[url])
-            connection.in_flight[url] += 1
-        return url
-
-    def _attempt_at(self, url: str, request: Request) -> Generation | _Failure:
+    def _attempt_at(
+        self, url: str, request: Request, canceled: threading.Event
+    ) -> Generation | Failure:
         start, host = time.monotonic(), _host_of(url)
         try:
-            client = self._client(url)
-            reply = client.chat.completions.create(**self._parameters(request))
+            reply = self._client(url, canceled).complete(self._parameters(request))
         except BackendError as error:
-            return _Failure(error)
+            return Failure(error)
         except Exception as error:  # of the SDK, of its HTTP library, of a reply that is no JSON
             if wire.withheld(error, structured=request.schema is not None):
                 return Generation(text="", seconds=time.monotonic() - start)
-            return self._failure(error, host)
+            return failure_of(
+                error,
+                host,
+                timeout_seconds=self.timeout_seconds,
+                api_key_env=self.api_key_env,
+                key=self._key(),
+            )
         read = wire.read_reply(
             reply, time.monotonic() - start, structured=request.schema is not None
         )
-        return read if isinstance(read, Generation) else self._fail(read, host)
+        return read if isinstance(read, Generation) else failed(read, host)
 
-    def _client(self, url: str) -> Any:
-        clients = self._connection.clients
+    def _client(self, url: str, canceled: threading.Event) -> Calls:
         with self._connection.lock:
+            if canceled.is_set():  # a client made now would be one that nobody ends
+                raise _canceled()
+            clients = self._connection.clients
             if url not in clients:
-                try:
-                    from openai import OpenAI
-                except ImportError as error:
-                    raise BackendUnavailable(
-                        "the package openai is not installed (pip install openai)"
-                    ) from error
-                clients[url] = OpenAI(
-                    api_key=self._key() or "not-needed",
-                    base_url=url,
-                    timeout=self.timeout_seconds,
-                    max_retries=0,
-                )
+                clients[url] = Calls(url, self._key() or "not-needed", self.timeout_seconds)
             return clients[url]
 
     def _key(self) -> str:
@@ -332,52 +346,6 @@ class OpenAIServer:
         if form is not None:
             parameters["response_format"] = form
         return parameters
-
-    def _failure(self, error: Exception, host: str) -> _Failure:
-        # By name and by attribute: the SDK changed its HTTP library between versions.
-        status = getattr(error, "status_code", None)
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if isinstance(status, int):
-            return self._refused(error, status, host)
-        if "APITimeoutError" in names:
-            return self._fail(f"no answer within {self.timeout_seconds:g} s", host, again=True)
-        if "APIConnectionError" in names:
-            cause = type(error.__cause__).__name__
-            if cause == "ConnectError":
-                message = f"server {host} cannot be reached: {self._scrub(error.__cause__)}"
-                return _Failure(BackendUnavailable(message, retryable=True), again=True)
-            return self._fail(f"the connection broke ({cause})", host, again=True)
-        if isinstance(error, ValueError):
-            return self._fail(f"its reply cannot be read: {self._scrub(error)}", host, again=True)
-        return self._fail(f"{type(error).__name__}: {self._scrub(error)}", host)
-
-    def _refused(self, error: Exception, status: int, host: str) -> _Failure:
-        if status in (401, 403):  # such replies like to quote the key
-            return self._fail(
-                f"HTTP {status}, it does not accept the key in the environment variable "
-                f"{self.api_key_env}",
-                host,
-            )
-        again = status in _RETRIED or status >= 500
-        if getattr(error, "code", None) == "insufficient_quota":  # a 429 that no waiting cures
-            again = False
-        headers = getattr(getattr(error, "response", None), "headers", {})
-        return self._fail(
-            f"HTTP {status}: {self._scrub(error)}",
-            host,
-            again=again,
-            wait=wire.retry_after(headers),
-        )
-
-    def _fail(
-        self, what: str, host: str, *, again: bool = False, wait: float | None = None
-    ) -> _Failure:
-        error = BackendError(f"server {host}: {what}", retryable=again)
-        return _Failure(error, again, wait)
-
-    def _scrub(self, error: object) -> str:
-        text, key = str(error), self._key()
-        return wire.one_line(text.replace(key, "***") if key else text)
 
 
 def _host_of(url: str) -> str:
@@ -405,18 +373,20 @@ def _result(future: Future[Generation | BackendError]) -> Generation | BackendEr
     try:
         return future.result()
     except CancelledError:
-        return BackendError("the request was canceled", retryable=True)
+        return _canceled()
 
 
-def _after(error: BackendError, attempts: int, more: str = "") -> BackendError:
+def _canceled() -> BackendError:
+    return BackendError("the request was canceled", retryable=True)
+
+
+def _after(error: BackendError, attempts: int) -> BackendError:
     tries = f" ({attempts} attempts)" if attempts > 1 else ""
-    return type(error)(f"{error}{more}{tries}", retryable=error.retryable)
+    return type(error)(f"{error}{tries}", retryable=error.retryable)
 
 
-def _delay(failure: _Failure, key: str, attempt: int) -> float:
-    """Seconds before the next attempt; the jitter spreads requests that failed together."""
-    wait = failure.wait
-    if wait is None:
-        wait = min(_FIRST_DELAY * 2**attempt, _LONGEST_DELAY)
+def _delay(failure: Failure, key: str, attempt: int) -> float:
+    """Seconds before the server is asked again; the jitter spreads what failed together."""
+    wait = back_off(attempt) if failure.wait is None else failure.wait
     jitter = int(digest([key, attempt])[:8], 16) / 2**32
     return wait * (1 + jitter / 4)

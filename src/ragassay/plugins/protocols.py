@@ -203,7 +203,9 @@ class Defense(Protocol):
     """Decides what becomes of one retrieved context.
 
     An optional method ``model_calls(k)`` says how many model calls a context of k passages
-    takes at most (the victim's answer included), for the estimates of ``ragassay plan``. An
+    takes at most (the victim's answer included), for the estimates of ``ragassay plan``, and
+    ``template_characters()`` how long its longest prompt is beside question and passages, where
+    no option ``prompt`` or ``*_prompt`` names it. An
     optional attribute ``expand``, a whole number from 1, asks for contexts of so many times
     ``retriever.k`` passages, and ``reads_language_model``, true, for ``tools.token_nll``.
     """

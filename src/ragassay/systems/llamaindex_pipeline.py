@@ -75,9 +75,10 @@ class LlamaIndexPipeline(MadePipeline):
         return SystemAnswer(text=text_of(reply, "the query engine's response"), used=used)
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Delete nodes that are there."""
+        """Delete nodes; of a document store, which refuses unknown ones, those that are there."""
         _, index = self.parts()
-        there = self.marked()
+        documents = getattr(index.docstore, "docs", None) or {}
+        there = self.marked() if documents else None
         wanted = [each for each in ids if there is None or each in there]
         if wanted:
             index.delete_nodes(wanted, delete_from_docstore=True)
@@ -120,5 +121,5 @@ class LlamaIndexPipeline(MadePipeline):
             return None
         try:
             return list(get_nodes(node_ids=None, filters=None) or ())
-        except Exception:  # simple stores keep no texts
-            return []
+        except NotImplementedError:  # what the base class of vector stores says
+            return None
