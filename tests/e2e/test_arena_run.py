@@ -154,17 +154,28 @@ def test_killed_then_finished_equals_an_uninterrupted_run(arena: World, tmp_path
 
 
 def test_a_stopping_rule_ends_the_rounds_when_the_order_is_sure(arena: World) -> None:
-    done = arena.run(
+    command = (
         "run", "arena.toml", "--out", "run", "--set", "arena.rounds=200",
         "--set", "arena.stopping=sure", "--set", "arena.every=20", "--set", "arena.min_rounds=40",
         "--set", "arena.stable_rounds=20", "--set", "arena.min_participations=10",
     )  # fmt: skip
+    done = arena.run(*command)
     assert done.returncode == 0, done.stderr
     summary = arena.summary()
     stopping = leading(summary, scorer=summary["headline"])["stopping"]
     assert 40 <= summary["design"]["rounds"] < 200
     assert stopping["stop"]
     assert not stopping["undecided"]
+    # Killed among the defended plays: the same rounds are drawn again, and defended.
+    trials, whole = arena.folder / "run" / "trials.jsonl", arena.folder / "run" / "summary.json"
+    before = whole.read_bytes()
+    every = trials.read_bytes().splitlines(keepends=True)
+    defended = [n for n, line in enumerate(every) if json.loads(line)["body"]["spec"]["defense"]]
+    assert len(defended) > 20
+    trials.write_bytes(b"".join(every[: defended[10]]))
+    whole.unlink()
+    assert arena.run(*command).returncode == 0
+    assert whole.read_bytes() == before
 
 
 def test_order_and_content_are_studied_on_request(arena: World) -> None:

@@ -130,6 +130,21 @@ def test_all_kinds_of_documents_become_passages(tmp_path: Path) -> None:
     assert not any("hidden" in name or "e.bin" in name for name in passages)
 
 
+def test_a_pdf_with_a_password_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pypdf
+
+    pdf(tmp_path / "a.pdf", "secret")
+
+    def refuse(_: Path) -> None:  # what pypdf says of AES without the library that it needs
+        raise pypdf.errors.DependencyError("cryptography>=3.1 is required for AES algorithm")
+
+    monkeypatch.setattr(pypdf, "PdfReader", refuse)
+    with pytest.raises(DataError, match=r"a\.pdf.*is encrypted; save it without a password"):
+        list(read_documents(tmp_path, ENDINGS, characters=60))
+
+
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=600), st.integers(50, 200))
 def test_no_chunk_is_too_long_and_no_word_is_lost(
     tmp_path_factory: pytest.TempPathFactory, text: str, limit: int

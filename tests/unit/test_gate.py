@@ -314,6 +314,10 @@ def test_questions_are_paired_by_id_and_text(tmp_path: Path) -> None:
     (old / "queries.jsonl").write_text(text.replace("question", "other"), encoding="utf-8")
     check = only(evaluate(new, ["N >= baseline - 5pp"], baseline=old))
     assert (check.verdict, check.change) == ("undecided", None)
+    check = only(evaluate(new, ["net_reduction >= 20pp"], baseline=old))
+    assert (check.verdict, check.change) == ("pass", None)
+    assert check.reason.endswith("; not compared: the baseline run has no label of the same "
+                                 "questions here")  # fmt: skip
 
 
 def test_holm_counts_what_is_tested_and_nothing_else(tmp_path: Path) -> None:

@@ -172,13 +172,22 @@ def test_secrets_come_from_the_environment_only(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.reply = lambda path, body: (200, b'{"answer": "x"}', {})
-    system = service(server.url, headers={"Authorization": "Bearer {env:RAG_TEST_TOKEN}"})
+    headers = {"Authorization": "Bearer {env:RAG_TEST_TOKEN}"}
+    system = service(server.url, headers=headers)
     monkeypatch.delenv("RAG_TEST_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="RAG_TEST_TOKEN is not set"):
         system.ask("?")
     monkeypatch.setenv("RAG_TEST_TOKEN", "t0")
     system.ask("?")
     assert server.seen[-1][3]["Authorization"] == "Bearer t0"
+    monkeypatch.setenv("RAG_TEST_TOKEN", "t1\n")  # as from a file
+    service(server.url, headers=headers).ask("?")
+    assert server.seen[-1][3]["Authorization"] == "Bearer t1"
+    for bad in ("hidden\nX-Other: 1", "hidden\u00e9"):
+        monkeypatch.setenv("RAG_TEST_TOKEN", bad)
+        with pytest.raises(ConfigError, match="RAG_TEST_TOKEN has characters") as caught:
+            service(server.url, headers=headers).ask("?")
+        assert "hidden" not in str(caught.value)
     with pytest.raises(ConfigError, match="looks like a secret"):
         service(server.url, headers={"X-Api-Key": "abc"})
     with pytest.raises(ConfigError, match="user name or password"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,31 @@ def test_llamaindex(tmp_path: Path) -> None:
         LlamaIndexPipeline(factory=f"{tmp_path / 'made.py'}:early").ask("?")
     with pytest.raises(PluginError, match="has no function 'nothing'"):
         LlamaIndexPipeline(factory=f"{tmp_path / 'made.py'}:nothing").ask("?")
+
+
+def test_llamaindex_over_a_store_that_cannot_list_its_nodes_deletes_by_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("llama_index.core")
+    deleted: list[str] = []
+
+    def refuse(**_: Any) -> None:
+        raise failure
+
+    index = SimpleNamespace(
+        docstore=SimpleNamespace(docs={}),
+        vector_store=SimpleNamespace(stores_text=True, get_nodes=refuse),
+        delete_nodes=lambda ids, delete_from_docstore: deleted.extend(ids),
+    )
+    monkeypatch.setattr(LlamaIndexPipeline, "parts", lambda _: (None, index))
+    system = LlamaIndexPipeline(factory="made.py:make")
+    failure: Exception = NotImplementedError()
+    assert system.marked() is None
+    system.remove(["a", "b"])
+    assert deleted == ["a", "b"]
+    failure = ConnectionError("the store is away")
+    with pytest.raises(ConnectionError):
+        system.marked()
 
 
 def test_haystack(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def _html(data: bytes, path: Path) -> tuple[str, str]:
 def _pdf(path: Path) -> tuple[str, str]:
     try:
         from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
+        from pypdf.errors import DependencyError, PyPdfError
     except ImportError as error:
         message = _MISSING.format(what="PDF", library="pypdf")
         raise BackendUnavailable(message) from error
@@ -240,6 +240,8 @@ def _pdf(path: Path) -> tuple[str, str]:
         closed = reader.is_encrypted and not reader.decrypt("")
         title = "" if closed else str((reader.metadata or {}).get("/Title") or "")
         text = "" if closed else "\n\n".join(page.extract_text() for page in reader.pages)
+    except DependencyError as error:  # AES needs a library of its own
+        raise DataError("is encrypted; save it without a password", path=path) from error
     except (PyPdfError, ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"is no PDF that can be read: {reason:.120}", path=path) from error

@@ -186,12 +186,18 @@ def rule_of(part: Mapping[str, Any]) -> StoppingRule:
 
 
 def enough(
-    folder: RunFolder, part: ArenaPart, untargeted: Collection[str], rules: Sequence[str]
-) -> bool:
-    """Tell whether a run may stop drawing rounds, by the first rule that needs no model."""
+    folder: RunFolder, part: ArenaPart, untargeted: Collection[str], rules: Sequence[str],
+    drawn: int,
+) -> bool:  # fmt: skip
+    """Tell whether a run may stop after ``drawn`` rounds, by the first rule that needs no model.
+
+    A folder that is played again holds later rounds too; they must not change what was decided
+    without them.
+    """
     resolved = folder.read_json("resolved.json")
     scorer = resolved["headline"] if resolved["headline"] in rules else rules[0]
-    plays = Outcomes.of(folder).plays(ROUNDS, primary_scene(resolved), "none", scorer, 1)
+    every = Outcomes.of(folder).plays(ROUNDS, primary_scene(resolved), "none", scorer, 1)
+    plays = [play for play in every if play.round < drawn]
     # Hits are not needed for strengths, so that the size of the context does not matter.
     seed = resolved["experiment"]["seed"]
     try:

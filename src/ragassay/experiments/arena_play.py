@@ -72,15 +72,15 @@ def play(session: Session) -> None:
     arena.play_all(fixed, "single attackers")
     for batch in _batches(part, first, _seed(session.setup)):
         arena.play_all(batch, "rounds")
-        if part.stopping == "sure" and _enough(session, part, rivals):
+        if part.stopping == "sure" and _enough(session, part, rivals, batch[-1].index + 1):
             break
     arena.defend()
 
 
-def _enough(session: Session, part: ArenaPart, rivals: Competitors) -> bool:
+def _enough(session: Session, part: ArenaPart, rivals: Competitors, rounds: int) -> bool:
     rules = [each.title for each in readers(session.setup)]
     label(session.folder, readers(session.setup), cache=session.cache)
-    return enough(session.folder, part, rivals.untargeted, rules)
+    return enough(session.folder, part, rivals.untargeted, rules, rounds)
 
 
 def _seed(setup: Setup) -> int:

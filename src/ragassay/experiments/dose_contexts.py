@@ -21,6 +21,7 @@ from ragassay.types import Dataset, Hit, Message, Passage, Query, Request, Sampl
 NEAR = 100  # passages nearest to a question that are not irrelevant to it
 _REWRITING = Sampling(temperature=1.0, max_tokens=400)
 _WORKERS = 32  # questions whose passages are rewritten at a time
+_ATTEMPTS = 10_000  # more than a rule asks for one text
 
 Cell = tuple[str, str, int, int]  # query, rule, draw, requested dose
 
@@ -166,7 +167,6 @@ def dose_passages(
             _with_targets(setup, named)
 
         def of_query(query: Query, named: Named = named) -> list[tuple[Cell, Dosed]]:
-            scene = _scene(setup, query, helper)
             place = setup.experiment.file.seed, arm.title, query.id
             return [
                 (
@@ -178,6 +178,7 @@ def dose_passages(
                     ),
                 )
                 for draw in range(part.draws)
+                for scene in (_scene(setup, query, helper, draw),)
                 for dose in doses
             ]  # fmt: skip
 
@@ -211,13 +212,17 @@ def _texts(context: Context) -> tuple[str, ...]:
     return tuple(hit.passage.text for hit in context)
 
 
-def _scene(setup: Setup, query: Query, helper: Asks | None) -> Scene:
+def _scene(setup: Setup, query: Query, helper: Asks | None, draw: int) -> Scene:
+    """What a rule may know; of the helper each draw asks for texts of its own."""
     wanted = setup.dataset.targets[query.id].wanted
     if helper is None:
         return Scene(target=wanted[0] if wanted else "")
 
     def ask(messages: Sequence[Message], attempt: int) -> str:
-        request = Request(messages=tuple(messages), sampling=_REWRITING, sample_index=attempt)
+        request = Request(
+            messages=tuple(messages), sampling=_REWRITING,
+            sample_index=draw * _ATTEMPTS + attempt,
+        )  # fmt: skip
         return helper.ask([request])[0].text
 
     return Scene(target=wanted[0] if wanted else "", ask=ask)

@@ -77,8 +77,10 @@ def injected(access: Access, journal: Journal, poison: Injection) -> Iterator[No
     """
     ids = frozenset(poison.ids)
     journal.begin(Ingested(system=access.title, namespace=poison.namespace, ids=poison.ids))
+    arrived = False  # a request that was given up can still arrive
     try:
         access.ingest(poison.documents)
+        arrived = True
         if not access.until(ids.issubset):
             raise Lost(
                 f"system {access.title!r}: of {len(ids)} ingested documents only "
@@ -91,7 +93,7 @@ def injected(access: Access, journal: Journal, poison: Injection) -> Iterator[No
                 "it restarted without its data?)"
             )
     finally:
-        withdraw(access, journal, poison.namespace, poison.ids)
+        withdraw(access, journal, poison.namespace, poison.ids, late=not arrived)
 
 
 def withdraw(
@@ -100,7 +102,7 @@ def withdraw(
     """Remove documents, look whether they are gone, and settle the journal.
 
     With ``late`` a store that may take time to show a change is looked at again after that time:
-    a request of a process that was killed can still arrive.
+    a request of a process that was killed, or that was given up, can still arrive.
 
     Raises
     ------

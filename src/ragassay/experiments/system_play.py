@@ -131,6 +131,7 @@ class _Player:
                 self._ask_group(missing, members)
             self._seen += len(questions)
             self.session.monitor.progress(self._seen, self.total)
+        self.access.check_unmarked("poison arrived after it had been removed")
 
     def _question(self, query: Query, cell: Cell, content: str) -> Question:
         return question(self.setup, self.number, query, cell, content)

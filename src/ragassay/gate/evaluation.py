@@ -330,6 +330,8 @@ def _check(
         reason = _reason(draft, verdict, evidence, level)
         if verdict == "undecided":
             more = more_queries(draft.values, evidence, draft.requirement, alpha=level, tests=tests)
+    if draft.reason and draft.reason not in reason:
+        reason = f"{reason}; not compared: {draft.reason}"
     return Check(
         rule=draft.rule, place=draft.place, limit=draft.requirement.limit,
         n=0 if evidence is None else evidence.sample.n,

@@ -77,8 +77,7 @@ class LlamaIndexPipeline(MadePipeline):
     def remove(self, ids: Sequence[str]) -> None:
         """Delete nodes; of a document store, which refuses unknown ones, those that are there."""
         _, index = self.parts()
-        documents = getattr(index.docstore, "docs", None) or {}
-        there = self.marked() if documents else None
+        there = self.marked() if self._keeps_documents(index) else None
         wanted = [each for each in ids if there is None or each in there]
         if wanted:
             index.delete_nodes(wanted, delete_from_docstore=True)
@@ -100,7 +99,7 @@ class LlamaIndexPipeline(MadePipeline):
         """Ids of the marked nodes in the document store, or in a vector store that lists them."""
         _, index = self.parts()
         documents: dict[str, Any] = dict(getattr(index.docstore, "docs", None) or {})
-        if documents:
+        if self._keeps_documents(index):
             return frozenset(
                 name for name, node in documents.items()
                 if node.metadata.get(MARK) and name in self._known(index)
@@ -109,6 +108,12 @@ class LlamaIndexPipeline(MadePipeline):
         if nodes is None:
             return None
         return frozenset(node.node_id for node in nodes if node.metadata.get(MARK))
+
+    @staticmethod
+    def _keeps_documents(index: Any) -> bool:
+        """Whether the document store holds the nodes, as beside vector stores without texts."""
+        texts = bool(getattr(index.vector_store, "stores_text", False))
+        return not texts or bool(getattr(index.docstore, "docs", None))
 
     @staticmethod
     def _known(index: Any) -> frozenset[str]:

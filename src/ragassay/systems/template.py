@@ -76,13 +76,18 @@ def opened_headers(headers: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        A variable is not set.
+        A variable is not set, or cannot stand in a header. Its value is in no message.
     """
 
     def value_of(found: re.Match[str]) -> str:
         value = os.environ.get(found[1])
         if not value:
             raise ConfigError(f"the environment variable {found[1]} is not set; a header needs it")
+        value = value.strip()  # such as the line end of a file that was read into it
+        if not value.isascii() or not value.isprintable():
+            raise ConfigError(
+                f"the environment variable {found[1]} has characters that no header may hold"
+            )
         return value
 
     return {name: _SECRET.sub(value_of, value) for name, value in headers.items()}
